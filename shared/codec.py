@@ -1,0 +1,106 @@
+"""Bytes to records and back.
+
+`encode` writes a record as JSON with its fields in the order of the model, without those that are None: equal records
+are equal bytes. `decode` validates; what it refuses, it refuses with every field and reason (`InvalidRecord`).
+"""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, TypeVar, cast
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from shared import subjects
+from shared.errors import InvalidRecord, Problem
+from shared.model.assignment import Assignment, Instance
+from shared.model.deployment import ActiveRelease, Deployment, Scale
+from shared.model.domain import Domain
+from shared.model.environment import Environment
+from shared.model.node import Fleet, Node, NodeControl, NodeStatus
+from shared.model.release import DeployRequest, Release
+from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, Routed, RouteManifest
+from shared.model.run import Resources, RunSpec
+from shared.model.service import DecisionRecord, Notice, Term
+from shared.subjects import Key, Kind
+
+MODELS: Mapping[Kind, type[BaseModel]] = {
+    subjects.ENVIRONMENT: Environment,
+    subjects.RELEASE: Release,
+    subjects.DEPLOY: DeployRequest,
+    subjects.DOMAIN: Domain,
+    subjects.NODE_CONTROL: NodeControl,
+    subjects.NODE: Node,
+    subjects.INSTANCE: Instance,
+    subjects.FLEET: Fleet,
+    subjects.NODE_STATUS: NodeStatus,
+    subjects.ASSIGNMENT: Assignment,
+    subjects.DEPLOYMENT: Deployment,
+    subjects.ACTIVE: ActiveRelease,
+    subjects.SCALE: Scale,
+    subjects.ROUTE_HOST: HostRoutes,
+    subjects.ROUTE_L4: L4Route,
+    subjects.ROUTE_INTERNAL: InternalService,
+    subjects.ROUTE_FUNCTION: FunctionRoute,
+    subjects.ROUTE_MANIFEST: RouteManifest,
+    subjects.ROUTED_ENVIRONMENT: Routed,
+    subjects.ROUTED_POOL: Routed,
+    subjects.TERM: Term,
+    subjects.DECISION: DecisionRecord,
+    subjects.NOTICE: Notice,
+}
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_BODY_BYTES = 900 * 1024
+"""A larger body is refused: payload and headers must stay below the server's `max_payload` of 1 MiB."""
+
+
+def encode(record: BaseModel) -> bytes:
+    """The JSON of a record, canonical: equal records give equal bytes."""
+    return record.__pydantic_serializer__.to_json(record, exclude_none=True)
+
+
+def decode(kind: Kind, key: Key, body: bytes) -> BaseModel:
+    """The record in a body. Raises `InvalidRecord` with every problem, or `InvalidSubject` for a key without its form."""
+    kind.check(key)
+    subject = kind.subject(*key)
+    if len(body) > MAX_BODY_BYTES:
+        raise InvalidRecord(subject, (Problem("", f"{len(body)} bytes; at most {MAX_BODY_BYTES} are read"),))
+    if not body:
+        raise InvalidRecord(subject, (Problem("", "empty; to delete, send the header Steer-Operation: delete"),))
+    return validate(MODELS[kind], subject, body)
+
+
+def validate(model: type[Model], subject: str, body: bytes) -> Model:
+    """Validate a body against one model. Raises `InvalidRecord`."""
+    try:
+        return cast(Model, model.__pydantic_validator__.validate_json(body))
+    except ValidationError as error:
+        raise InvalidRecord(subject, problems(error)) from None
+
+
+def problems(error: ValidationError) -> tuple[Problem, ...]:
+    """Every problem of a validation, in the order of the fields."""
+    found = []
+    for item in error.errors(include_url=False, include_context=False):
+        path = ".".join(str(part) for part in item["loc"])
+        found.append(Problem(path, item["msg"].removeprefix("Value error, ")))
+    return tuple(found)
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys, for digests."""
+    plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+
+
+def config_hash(run: RunSpec, resources: Resources) -> str:
+    """16 hex digits of the SHA-256 of the canonical run spec and resources: equal if and only if they run the same."""
+    both = {"run": run.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
+    return sha256(canonical(both)).hexdigest()[:16]
+
+
+def digest(record: BaseModel) -> str:
+    """64 hex digits of the SHA-256 of a record's canonical JSON."""
+    return sha256(canonical(record)).hexdigest()

@@ -1,0 +1,44 @@
+"""What every record is: a frozen value that reads from JSON and writes to JSON.
+
+Two bases differ in how they treat what they do not know. A `UserRecord` is written by people and CI, so an unknown
+field is a typo and a wrong type is an error. A `Record` is written by a machine, so an unknown field is a newer peer.
+
+Times are aware UTC datetimes, RFC 3339 on the wire; durations and sizes carry their unit in the name.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+ULID_PATTERN = r"^[0-7][0-9a-hjkmnp-tv-z]{25}$"
+
+
+def _utc(value: datetime) -> datetime:
+    return value.astimezone(UTC)
+
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""A DNS-1123 label: one subject token."""
+
+Ulid = Annotated[str, StringConstraints(pattern=ULID_PATTERN)]
+"""A ULID in lower case, so that it is one subject token and sorts by time."""
+
+Time = Annotated[AwareDatetime, AfterValidator(_utc)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
+Text = Annotated[str, StringConstraints(max_length=4096)]
+
+
+class Record(BaseModel):
+    """A record of a machine: unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class UserRecord(BaseModel):
+    """A record of a person or of CI: unknown fields and wrong types are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -1,0 +1,125 @@
+"""What a service is: a value. Pure types; `shared.runtime` interprets them, and so does the simulator.
+
+    follow → fold → decide → commit → fold what was committed → wait for the next record or `wake_at`
+
+`fold` puts one version of one record into the state; per subject the highest sequence wins. `observe` takes telemetry.
+`decide(state, now)` looks at the whole state, never at what woke it, and changes nothing; what it plans is committed
+atomically and fenced, then folded. `settle` tells the state that a pass is done: what it looked at needs no second look.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from shared.subjects import Key, Kind
+
+State = TypeVar("State")
+
+MAX_BATCH = 1000
+"""The most messages that the server stores in one atomic batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of one record. `record` None = deleted. `at` is the server's timestamp.
+
+    `restores`, where not 0, is the sequence of the earlier version that this one repeats.
+    """
+
+    kind: Kind
+    key: Key
+    sequence: int
+    record: BaseModel | None
+    at: datetime
+    restores: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record to be written; `record` None = delete. `expected` is the last sequence that its subject must have."""
+
+    kind: Kind
+    key: Key
+    record: BaseModel | None
+    expected: int | None = None
+
+    @property
+    def subject(self) -> str:
+        return self.kind.subject(*self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one thing, and why: `changes` and the explanation are stored together or not at all.
+
+    `about` and `key` name the thing (`environment`, `(shop, web, production)`). `cause` is the sequence of the record
+    that led to it, 0 where time did. With `explain` false nothing is recorded beside the changes.
+    """
+
+    about: str
+    key: Key
+    outcome: str
+    changes: tuple[Change, ...] = ()
+    reasons: Mapping[str, Any] = field(default_factory=dict)
+    observation: Mapping[str, Any] = field(default_factory=dict)
+    cause: int = 0
+    explain: bool = True
+
+    @property
+    def size(self) -> int:
+        """How many messages it is."""
+        return len(self.changes) + self.explain
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The result of one pass: at most `MAX_BATCH` messages, and when to look again (None = at the next record)."""
+
+    decisions: tuple[Decision, ...] = ()
+    wake_at: datetime | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(decision.size for decision in self.decisions)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One message of telemetry: `source` is `node` or `proxy`, `name` who sent it."""
+
+    source: str
+    name: str
+    body: BaseModel
+
+
+Query = Callable[[Any, Mapping[str, Any], datetime], Mapping[str, Any]]
+"""`query(state, request, now) → reply`: read-only. Raises `SteerError` for a request that it refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Generic[State]):
+    """One event processor.
+
+    `reads` are the kinds that it follows, its own included; `owns` those that it alone writes (beside its terms,
+    decisions and notices); `keeps` the user-owned kinds that it validates, quarantines and restores; `observes` the
+    telemetry it takes (`node`, `proxy`).
+
+    `attend(state, now)` says that telemetry is heard from `now` on: called when a term is won and after a reconnect,
+    so that nobody is held silent for a time in which nobody listened.
+    """
+
+    name: str
+    reads: tuple[Kind, ...]
+    owns: tuple[Kind, ...]
+    keeps: tuple[Kind, ...]
+    observes: tuple[str, ...]
+    new_state: Callable[[], State]
+    fold: Callable[[State, Version], None]
+    decide: Callable[[State, datetime], Plan]
+    settle: Callable[[State, Plan, datetime], None]
+    observe: Callable[[State, Sample, datetime], None]
+    attend: Callable[[State, datetime], None]
+    queries: Mapping[str, Query]
