@@ -80,6 +80,8 @@ class Plan:
 
     decisions: tuple[Decision, ...] = ()
     wake_at: datetime | None = None
+    looks: Mapping[Any, Any] = field(default_factory=dict)
+    """What the pass looked at, for `settle`; the interpreter passes it on, also of a pass that decided nothing."""
 
     @property
     def size(self) -> int:
@@ -103,7 +105,7 @@ Query = Callable[[Any, Mapping[str, Any], datetime], Mapping[str, Any]]
 class Service(Generic[State]):
     """One event processor.
 
-    `reads` are the kinds that it follows, its own included; `owns` those that it alone writes (beside its terms,
+    `reads` are the kinds that it follows, its own included (of decisions and notices only those of this service); `owns` those that it alone writes (beside its terms,
     decisions and notices); `keeps` the user-owned kinds that it validates, quarantines and restores; `observes` the
     telemetry it takes (`node`, `proxy`).
 

@@ -32,11 +32,17 @@ class Transition(Record):
 
 
 class Deployment(Record):
-    """`steer.deployment.<env>.<id>`: one deploy request on its way. `deadline` ends the phase it stands in."""
+    """`steer.deployment.<env>.<id>`: one deploy request on its way. `deadline` ends the phase it stands in.
+
+    `adopts` names the deployment whose warm replicas a rollback takes over; without it the replicas carry this
+    deployment's own id. `previous_deployment` is the one whose replicas served until the promotion.
+    """
 
     phase: Phase
     version: str
     previous: str = ""
+    previous_deployment: str = ""
+    adopts: str = ""
     rollback: bool = False
     requested_at_sequence: int
     image: str = ""

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -61,7 +62,7 @@ class EmbeddedServer:
                 stderr=output,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C reaches the parent, which stops its services first
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no threads yet run
+                preexec_fn=_die_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509 - one call
             )
         self._wait_until_it_answers(log)
         return self.url
@@ -120,7 +121,13 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:
-        os._exit(1)
+def _die_with(parent: int) -> Callable[[], None]:
+    """The kernel ends the child when the thread that starts it ends, so `start` belongs into the main thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def arrange() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return arrange
