@@ -1,0 +1,320 @@
+"""One instance of a service: follow → lead → fold → decide → commit → fold what was committed → settle.
+
+It does what `shared.runtime.run` does, without a socket. `Flaws` takes single safeguards away, so that the tests can see
+the invariants catch what each of them is there for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Any, Generic
+
+from shared.errors import InvalidRecord, InvalidSubject
+from shared.model.service import Term
+from shared.service import Plan, Sample, Service, State, Version
+from shared.subjects import TERM
+
+from .bus import Acknowledged, Answer, Bus, NotStored
+from .clock import Timeline
+from .follower import Follower
+from .lease import Leases
+from .log import WRONG_LAST_SEQUENCE, Log
+from .process import Process
+from .restore import restoring
+from .wire import EXPECTED, Message, Stored, fenced, plan_messages, term_message
+
+RETRY_SECONDS = (0.05, 0.25)
+MOST_COMMITS_PER_SECOND = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Flaws:
+    """Safeguards that a test leaves out."""
+
+    fence: bool = True
+    atomic: bool = True
+    await_term: bool = True
+
+
+NO_FLAWS = Flaws()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a process is put into."""
+
+    timeline: Timeline
+    random: Random
+    log: Log
+    bus: Bus
+    leases: Leases
+
+
+class Livelock(AssertionError):
+    """A service that never has enough: it commits and commits, and the world does not change."""
+
+
+class Instance(Process, Generic[State]):
+    def __init__(
+        self,
+        service: Service[State],
+        name: str,
+        surroundings: Surroundings,
+        flaws: Flaws = NO_FLAWS,
+    ) -> None:
+        super().__init__(name, surroundings.timeline)
+        self.service = service
+        self.log = surroundings.log
+        self._bus = surroundings.bus
+        self._leases = surroundings.leases
+        self._random = surroundings.random
+        self._flaws = flaws
+        self.follower = Follower(self.log, self._random, (*service.reads, TERM))
+        self._terms_of = (service.name,)
+        self._owned = frozenset(service.owns)
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def started(self) -> None:
+        self.state: State = self.service.new_state()
+        self.loaded = False
+        self.term = 0
+        self.leading = False
+        self._tenure = 0
+        self._in_flight = False
+        self._look_planned = False
+        self._wake_token = 0
+        self._lease_revision = 0
+        self._lease_acquired = 0
+        self._lease_until = 0.0
+        self._last_term = 0
+        self._newest: datetime | None = None
+        self._anchored_at = self.timeline.seconds
+        self._unreadable: dict[str, Stored] = {}
+        self._commits: list[float] = []
+        self.follower.start(self, self._receive, self._caught_up)
+        self.later(self._random.uniform(0, 0.5), self._tend_lease)
+
+    def stop(self) -> None:
+        """Stop cleanly: the lease is given back, so that a standby takes over at once."""
+        if self.up and not self.paused:
+            self._step_down()
+        self.crash()
+
+    def now(self) -> datetime:
+        """Server time: the newest timestamp received, and what has passed since by this process's own clock."""
+        assert self._newest is not None
+        return self._newest + timedelta(seconds=self.timeline.seconds - self._anchored_at)
+
+    # -- following ----------------------------------------------------------------------------------------------------
+
+    def _receive(self, stored: Stored) -> None:
+        if self._newest is None or stored.at > self.now():
+            self._newest, self._anchored_at = stored.at, self.timeline.seconds
+        if stored.kind is TERM:
+            self._receive_term(stored)
+            return
+        try:
+            version = self.log.read(stored)
+        except (InvalidRecord, InvalidSubject):
+            self._receive_unreadable(stored)
+        else:
+            self._unreadable.pop(stored.subject, None)
+            self.service.fold(self.state, version)
+        self._look_soon()
+
+    def _receive_term(self, stored: Stored) -> None:
+        if stored.key != self._terms_of:
+            return
+        self._last_term = stored.sequence
+        if self.term and stored.sequence > self.term:
+            self._step_down()
+        else:
+            self._begin()
+
+    def _receive_unreadable(self, stored: Stored) -> None:
+        """A bad message does not count; one that is the last at the load is replaced by the newest valid version."""
+        assert stored.kind is not None
+        if stored.kind.keeper == self.service.name:
+            self._unreadable[stored.subject] = stored
+        if not self.loaded:
+            for earlier in reversed(self.log.versions_of(stored.subject)):
+                try:
+                    self.service.fold(self.state, self.log.read(earlier))
+                except (InvalidRecord, InvalidSubject):
+                    continue
+                break
+
+    def _caught_up(self) -> None:
+        self.loaded = True
+        self._begin()
+
+    def observe(self, sample: Sample) -> None:
+        if self._newest is not None:
+            self.service.observe(self.state, sample, self.now())
+            self._look_soon()
+
+    # -- leading ------------------------------------------------------------------------------------------------------
+
+    def _tend_lease(self) -> None:
+        self.later(self._leases.ttl_seconds / 3, self._tend_lease)
+        if self._lease_revision:
+            self._renew()
+        elif self.loaded:
+            revision = self._leases.acquire(self.service.name, self.name)
+            if revision is not None:
+                self._hold(revision)
+                self._lease_acquired = revision
+                self._tenure += 1
+                self.later(self._random.uniform(0, 0.02), partial(self._open_term, self._tenure))
+
+    def _renew(self) -> None:
+        if self._random.random() >= self._bus.rates.lost_renewal:
+            revision = self._leases.renew(self.service.name, self._lease_revision)
+            if revision is None:
+                self._step_down()
+                return
+            self._hold(revision)
+        if not self._holds_lease():
+            self._step_down()
+
+    def _hold(self, revision: int) -> None:
+        self._lease_revision = revision
+        self._lease_until = self.timeline.seconds + 0.9 * self._leases.ttl_seconds
+
+    def _holds_lease(self) -> bool:
+        return bool(self._lease_revision) and self.timeline.seconds < self._lease_until
+
+    def _open_term(self, tenure: int) -> None:
+        """Only the last one to publish here can commit. A candidate that has lost its lease does not try."""
+        if tenure != self._tenure:
+            return
+        if not self._holds_lease():
+            self._step_down()
+            return
+        term = Term(holder=self.name, lease_revision=self._lease_acquired, opened_at=self.timeline.now)
+        message = term_message(self.service.name, term, self._last_term)
+        self._bus.request([message], self.guard(partial(self._term_answered, tenure)))
+
+    def _term_answered(self, tenure: int, answer: Answer) -> None:
+        if tenure != self._tenure:
+            return
+        if isinstance(answer, Acknowledged):
+            self.term = answer.last_sequence
+            self._begin()
+        else:
+            self.later(self._random.uniform(*RETRY_SECONDS), partial(self._open_term, tenure))
+
+    def _begin(self) -> None:
+        """Decide, once the own term message has been received: everything before it is known by then."""
+        followed = self.follower.position >= self.term or not self._flaws.await_term
+        if self.term and not self.leading and self.loaded and followed and self._last_term <= self.term:
+            self.leading = True
+            self.service.attend(self.state, self.now())
+            self._look_soon()
+
+    def _step_down(self) -> None:
+        if self._lease_revision:
+            self._leases.release(self.service.name, self._lease_revision)
+        self._lease_revision = 0
+        self._end_term()
+
+    def _end_term(self) -> None:
+        self.term = 0
+        self.leading = self._in_flight = False
+        self._tenure += 1
+
+    # -- deciding -----------------------------------------------------------------------------------------------------
+
+    def _look_soon(self) -> None:
+        if self.leading and not self._look_planned:
+            self._look_planned = True
+            self.later(0.0005, self._look)
+
+    def _wake(self, at: datetime | None) -> None:
+        self._wake_token += 1
+        if at is not None:
+            self.later((at - self.now()).total_seconds() + 0.001, partial(self._woken, self._wake_token))
+
+    def _woken(self, token: int) -> None:
+        if token == self._wake_token:
+            self._look_soon()
+
+    def _look(self) -> None:
+        self._look_planned = False
+        if not self.leading or self._in_flight:
+            return
+        if not self._holds_lease():
+            self._step_down()
+            return
+        now = self.now()
+        for stored in self._unreadable.values():
+            messages = restoring(self.log, self.service.name, self.term, stored, now)
+            self._commit(messages, partial(self._restored, stored))
+            return
+        plan = self.service.decide(self.state, now)
+        if plan.decisions:
+            messages = plan_messages(self.service.name, plan, self.term, self.follower.position, now)
+            self._commit(messages, partial(self._committed, plan, messages, now))
+        else:
+            self.service.settle(self.state, plan, now)
+            self._wake(plan.wake_at)
+
+    def _commit(self, messages: Sequence[Message], stored: Any) -> None:
+        """One at a time. The process may be stopped between the decision and its sending: hence the fence."""
+        self._in_flight = True
+        self._count_commit()
+        pieces: list[Sequence[Message]] = [messages] if self._flaws.atomic else [[message] for message in messages]
+        if self._flaws.fence:
+            pieces = [self._fenced(piece) for piece in pieces]
+        self.later(self._random.uniform(0.0001, 0.004), partial(self._send, self._tenure, pieces, stored))
+
+    def _fenced(self, messages: Sequence[Message]) -> Sequence[Message]:
+        if not self._flaws.atomic and EXPECTED in messages[0].headers:
+            return messages
+        return fenced(self.service.name, self.term, list(messages))
+
+    def _send(self, tenure: int, pieces: list[Sequence[Message]], stored: Any) -> None:
+        for piece in pieces[:-1]:
+            self._bus.request(piece, lambda answer: None)
+        self._bus.request(pieces[-1], self.guard(partial(self._answered, tenure, pieces[-1], stored)))
+
+    def _answered(self, tenure: int, messages: Sequence[Message], stored: Any, answer: Answer) -> None:
+        if tenure != self._tenure:
+            return
+        self._in_flight = False
+        match answer:
+            case Acknowledged(last_sequence):
+                stored(last_sequence)
+                self._look_soon()
+            case NotStored(code):
+                others = any(m.change and m.change.expected is not None for m in messages)
+                if code == WRONG_LAST_SEQUENCE and not others:
+                    self._step_down()
+                else:
+                    self.later(self._random.uniform(*RETRY_SECONDS), self._look_soon)
+            case _:
+                self._end_term()
+                self.later(self._random.uniform(*RETRY_SECONDS), partial(self._open_term, self._tenure))
+
+    def _committed(self, plan: Plan, messages: Sequence[Message], now: datetime, last_sequence: int) -> None:
+        """Own records are folded at the sequences of the acknowledgement; when they are followed they change nothing."""
+        for offset, message in enumerate(reversed(messages)):
+            change = message.change
+            if change is not None and change.kind in self._owned:
+                self.service.fold(
+                    self.state, Version(change.kind, change.key, last_sequence - offset, change.record, now)
+                )
+        self.service.settle(self.state, plan, now)
+
+    def _restored(self, bad: Stored, last_sequence: int) -> None:
+        if self._unreadable.get(bad.subject) is bad:
+            del self._unreadable[bad.subject]
+
+    def _count_commit(self) -> None:
+        self._commits = [at for at in self._commits if at > self.timeline.seconds - 1]
+        self._commits.append(self.timeline.seconds)
+        if len(self._commits) > MOST_COMMITS_PER_SECOND:
+            raise Livelock(f"{self.name}: {len(self._commits)} commits within a second")
