@@ -1,0 +1,109 @@
+"""A plan as the messages of a commit: pure, no I/O, no clock.
+
+What the simulator relies on: `messages` gives the messages of one batch in their order: the changes of each decision,
+then its explanation. Their sequences, once stored, are consecutive in that order. The headers of a message are complete
+except for those of the batch and the fence, which the committer adds (`commit`), or the simulator's log.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import BaseModel
+
+from shared import codec, subjects
+from shared.model.service import DecisionRecord
+from shared.service import Change, Decision, Plan, Version
+from shared.subjects import Key, Kind
+
+SERVICE = "Steer-Service"
+TERM = "Steer-Term"
+CAUSE = "Steer-Cause"
+OPERATION = "Steer-Operation"
+RESTORES = "Steer-Restores"
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+
+DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message to be stored, and the record in it (None = a tombstone).
+
+    `expected` is the last sequence that its subject must have; `restores` the sequence of the version it repeats.
+    """
+
+    kind: Kind
+    key: Key
+    subject: str
+    body: bytes
+    record: BaseModel | None
+    cause: int = 0
+    expected: int | None = None
+    restores: int | None = None
+
+    def version(self, sequence: int, at: datetime) -> Version:
+        """What a follower will read once it is stored at `sequence`."""
+        return Version(self.kind, self.key, sequence, self.record, at, self.restores or 0)
+
+    def headers(self, service: str, term: int) -> dict[str, str]:
+        """Those that every writer sends; the fence and the batch come on top."""
+        headers = {SERVICE: service, TERM: str(term)}
+        if self.cause:
+            headers[CAUSE] = str(self.cause)
+        if self.record is None:
+            headers[OPERATION] = DELETE
+        if self.restores is not None:
+            headers[RESTORES] = str(self.restores)
+        if self.expected is not None:
+            headers[EXPECTED] = str(self.expected)
+        return headers
+
+
+def messages(service: str, plan: Plan, read_sequence: int, now: datetime) -> list[Outgoing]:
+    """The messages of a plan. Raises `InvalidRecord` for a record that is too large to be stored."""
+    found: list[Outgoing] = []
+    for decision in plan.decisions:
+        found.extend(outgoing(change, decision.cause) for change in decision.changes)
+        if decision.explain:
+            found.append(explanation(service, decision, read_sequence, now))
+    return found
+
+
+def outgoing(change: Change, cause: int = 0, restores: int | None = None) -> Outgoing:
+    """One change as a message."""
+    body = b"" if change.record is None else codec.encode(change.record)
+    subject = change.kind.subject(*change.key)
+    return Outgoing(change.kind, change.key, subject, body, change.record, cause, change.expected, restores)
+
+
+def explanation(service: str, decision: Decision, read_sequence: int, now: datetime) -> Outgoing:
+    """The decision record of a decision: `steer.decision.<service>.<about>.<key>`."""
+    record = DecisionRecord(
+        read_sequence=read_sequence,
+        now=now,
+        outcome=decision.outcome,
+        reasons=dict(decision.reasons),
+        observation=dict(decision.observation),
+        changes=tuple(change.subject for change in decision.changes),
+    )
+    key = (service, decision.about, *decision.key)
+    return outgoing(Change(subjects.DECISION, key, record), decision.cause)
+
+
+def is_tombstone(headers: Mapping[str, str] | None) -> bool:
+    """Whether a message deletes its record."""
+    return headers is not None and headers.get(OPERATION) == DELETE
+
+
+def sequence_in(headers: Mapping[str, str] | None, name: str) -> int:
+    """A sequence in a header; 0 where there is none, or nonsense that some publisher wrote."""
+    text = headers.get(name, "") if headers else ""
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def wanted_changes(plan: Plan) -> Iterable[Change]:
+    """Every change of a plan, in order."""
+    for decision in plan.decisions:
+        yield from decision.changes

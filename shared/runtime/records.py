@@ -1,0 +1,182 @@
+"""Plain reads and writes of records, for doers and the CLI. They carry no fence; a service commits (`commit`) instead.
+
+A write that timed out is tried again with the same `Nats-Msg-Id`, so that it is stored once.
+"""
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import nats.errors
+import orjson
+from pydantic import BaseModel
+
+from shared import codec, subjects
+from shared.errors import Conflict, InvalidRecord, InvalidSubject, RequestRefused, SteerError, Unavailable
+from shared.runtime.bus import Bus
+from shared.runtime.encode import EXPECTED, OPERATION, RESTORES, is_tombstone, sequence_in
+from shared.runtime.follower import Follower, Message, Restarted
+from shared.runtime.jetstream import NO_MESSAGE, ApiError, api
+from shared.service import Version
+from shared.subjects import STREAM, Key, Kind
+
+WRONG_LAST_SEQUENCE = 10071
+ATTEMPTS = 6
+ATTEMPT_SECONDS = 2.0
+PAUSE_SECONDS = 0.25
+
+
+def version_of(message: Message) -> Version:
+    """The version that a message carries. Raises `InvalidRecord` or `InvalidSubject`."""
+    kind, key = subjects.parse(message.subject)
+    record = None if is_tombstone(message.headers) else codec.decode(kind, key, message.body)
+    restores = sequence_in(message.headers, RESTORES)
+    return Version(kind, key, message.sequence, record, message.at, restores)
+
+
+async def put(bus: Bus, kind: Kind, key: Key, record: BaseModel | None, *, expected: int | None = None) -> int:
+    """Publish a record (None = a tombstone); returns its sequence.
+
+    `expected` is the last sequence that its subject must have, 0 = none. Raises `Conflict` where it has another,
+    `InvalidRecord` for a record that is too large, `Unavailable` when the log does not answer.
+    """
+    kind.check(key)
+    subject = kind.subject(*key)
+    headers = {"Nats-Msg-Id": uuid.uuid4().hex}
+    if record is None:
+        headers[OPERATION] = "delete"
+    if expected is not None:
+        headers[EXPECTED] = str(expected)
+    body = b"" if record is None else codec.encode(record)
+    reason = "no answer"
+    for _ in range(ATTEMPTS):
+        try:
+            answer = orjson.loads((await bus.request(subject, body, headers, ATTEMPT_SECONDS)).data)
+        except (nats.errors.NoRespondersError, nats.errors.OutboundBufferLimitError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+        except (OSError, nats.errors.Error) as error:
+            raise Unavailable(f"{subject} was not stored: {error or type(error).__name__}") from error
+        else:
+            if "error" not in answer:
+                return int(answer["seq"])
+            reason = _refusal(subject, expected, answer["error"])
+        await asyncio.sleep(PAUSE_SECONDS)
+    raise Unavailable(f"{subject} was not stored in {ATTEMPTS} attempts: {reason}")
+
+
+def _refusal(subject: str, expected: int | None, error: Mapping[str, Any]) -> str:
+    """Why a write may be tried again. Raises `Conflict` where that makes no sense."""
+    if error.get("err_code") == WRONG_LAST_SEQUENCE:
+        raise Conflict(f"{subject} has another last version than {expected}: {error.get('description')}")
+    return f"{error.get('description')} ({error.get('err_code')})"
+
+
+async def get(bus: Bus, kind: Kind, key: Key, at: int | None = None) -> Version | None:
+    """The last version of a record, a tombstone included; with `at` the one that ruled at that sequence of the log.
+
+    None where there was none. Raises `InvalidRecord` where it cannot be read.
+    """
+    kind.check(key)
+    message = await last_message(bus, kind.subject(*key), at)
+    return None if message is None else version_of(message)
+
+
+async def last_message(bus: Bus, subject: str, at: int | None = None) -> Message | None:
+    """The last message of a subject, or the last one up to the sequence `at`, as it lies in the log."""
+    if at is None:
+        return await _stored(bus, {"last_by_subj": subject})
+    last = await _stored(bus, {"last_by_subj": subject})
+    if last is None or last.sequence <= at:
+        return last
+    found: Message | None = None
+    for message in await history(bus, subject):
+        if message.sequence > at:
+            break
+        found = message
+    return found
+
+
+async def _stored(bus: Bus, question: Mapping[str, Any]) -> Message | None:
+    try:
+        answer = await api(bus, f"STREAM.MSG.GET.{STREAM}", question)
+    except ApiError as error:
+        if error.code == NO_MESSAGE:
+            return None
+        raise
+    return stored_message(answer["message"])
+
+
+def stored_message(fields: Mapping[str, Any]) -> Message:
+    """A message as the JetStream API shows it."""
+    return Message(
+        subject=fields["subject"],
+        sequence=int(fields["seq"]),
+        at=datetime.fromisoformat(fields["time"]),
+        headers=_headers(base64.b64decode(fields["hdrs"])) if fields.get("hdrs") else None,
+        body=base64.b64decode(fields.get("data", "")),
+    )
+
+
+def _headers(raw: bytes) -> dict[str, str]:
+    pairs = (line.partition(":") for line in raw.decode(errors="replace").split("\r\n")[1:] if line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+async def history(bus: Bus, subject: str) -> list[Message]:
+    """Every version of a subject that is kept, oldest first."""
+    return await _drain(bus, [subject], start=1)
+
+
+async def load(bus: Bus, filters: Sequence[str]) -> list[Version]:
+    """The last version of each subject; tombstones are left out, and what cannot be read is skipped."""
+    versions = []
+    for message in await _drain(bus, filters, start=None):
+        try:
+            version = version_of(message)
+        except (InvalidRecord, InvalidSubject):
+            continue
+        if version.record is not None:
+            versions.append(version)
+    return versions
+
+
+async def _drain(bus: Bus, filters: Sequence[str], start: int | None) -> list[Message]:
+    """What a follower gets until it has caught up, the last version of a subject that was written meanwhile included."""
+    follower = Follower(bus, filters, start=start)
+    await follower.start()
+    messages: list[Message] = []
+    try:
+        while not follower.caught_up:
+            batch = await follower.next(ATTEMPT_SECONDS * ATTEMPTS)
+            if isinstance(batch, Restarted):
+                messages.clear()
+            elif not batch and not follower.caught_up:
+                raise Unavailable(f"the log does not answer a load of {', '.join(filters)}")
+            else:
+                messages.extend(batch)
+    finally:
+        await follower.stop()
+    if start is not None:
+        return messages
+    return list({message.subject: message for message in messages}.values())
+
+
+async def request(bus: Bus, subject: str, body: Mapping[str, Any], within: float) -> dict[str, Any]:
+    """Ask a micro endpoint. Raises `RequestRefused` with its reason, `Unavailable` where nobody answers."""
+    try:
+        answer = await bus.request(subject, orjson.dumps(body), within=within)
+    except nats.errors.NoRespondersError as error:
+        raise Unavailable(f"nobody answers {subject}: is the service running?") from error
+    except (TimeoutError, OSError, nats.errors.Error) as error:
+        raise Unavailable(f"no answer to {subject} in {within:g} s: {error or type(error).__name__}") from error
+    headers = answer.headers or {}
+    if "Nats-Service-Error" in headers:
+        raise RequestRefused(headers["Nats-Service-Error"])
+    try:
+        reply = orjson.loads(answer.data)
+    except orjson.JSONDecodeError as error:
+        raise SteerError(f"{subject} answered what is not JSON: {error}") from error
+    return dict(reply)
