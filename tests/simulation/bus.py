@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from shared.runtime.encode import EXPECTED, EXPECTED_SUBJECT
+
 from .clock import Timeline
 from .faults import Rates
 from .log import CONCURRENT_CHECK, Log, Refused
-from .wire import EXPECTED, EXPECTED_SUBJECT, Message
+from .wire import Message
 
 TIMEOUT_SECONDS = 2.0
 """How long a sender waits for an answer before it calls the outcome unknown."""

@@ -4,16 +4,18 @@ It does what `shared.runtime.run` does, without a socket. `Flaws` takes single s
 the invariants catch what each of them is there for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Any, Generic
+from typing import Generic
 
 from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.service import Term
-from shared.service import Plan, Sample, Service, State, Version
+from shared.runtime import encode
+from shared.runtime.encode import Outgoing
+from shared.service import Plan, Sample, Service, State
 from shared.subjects import TERM
 
 from .bus import Acknowledged, Answer, Bus, NotStored
@@ -23,7 +25,7 @@ from .lease import Leases
 from .log import WRONG_LAST_SEQUENCE, Log
 from .process import Process
 from .restore import restoring
-from .wire import EXPECTED, Message, Stored, fenced, plan_messages, term_message
+from .wire import Message, Stored, commit, term_message, with_room_for_the_fence
 
 RETRY_SECONDS = (0.05, 0.25)
 MOST_COMMITS_PER_SECOND = 400
@@ -73,7 +75,7 @@ class Instance(Process, Generic[State]):
         self._flaws = flaws
         self.follower = Follower(self.log, self._random, (*service.reads, TERM))
         self._terms_of = (service.name,)
-        self._owned = frozenset(service.owns)
+        self._reads = frozenset(service.reads)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -251,37 +253,33 @@ class Instance(Process, Generic[State]):
             return
         now = self.now()
         for stored in self._unreadable.values():
-            messages = restoring(self.log, self.service.name, self.term, stored, now)
-            self._commit(messages, partial(self._restored, stored))
+            self._commit(restoring(self.log, self.service.name, stored, now), partial(self._restored, stored))
             return
         plan = self.service.decide(self.state, now)
         if plan.decisions:
-            messages = plan_messages(self.service.name, plan, self.term, self.follower.position, now)
-            self._commit(messages, partial(self._committed, plan, messages, now))
+            outgoing = encode.messages(self.service.name, plan, self.follower.position, now)
+            outgoing = with_room_for_the_fence(outgoing)
+            self._commit(outgoing, partial(self._committed, plan, outgoing, now))
         else:
             self.service.settle(self.state, plan, now)
             self._wake(plan.wake_at)
 
-    def _commit(self, messages: Sequence[Message], stored: Any) -> None:
+    def _commit(self, outgoing: Sequence[Outgoing], stored: Callable[[int], None]) -> None:
         """One at a time. The process may be stopped between the decision and its sending: hence the fence."""
         self._in_flight = True
         self._count_commit()
-        pieces: list[Sequence[Message]] = [messages] if self._flaws.atomic else [[message] for message in messages]
-        if self._flaws.fence:
-            pieces = [self._fenced(piece) for piece in pieces]
-        self.later(self._random.uniform(0.0001, 0.004), partial(self._send, self._tenure, pieces, stored))
+        pieces = [outgoing] if self._flaws.atomic else [[item] for item in outgoing]
+        batches = [commit(self.service.name, self.term, piece, fence=self._flaws.fence) for piece in pieces]
+        conditional = any(item.expected is not None for item in outgoing)
+        answered = partial(self._answered, self._tenure, conditional, stored)
+        self.later(self._random.uniform(0.0001, 0.004), partial(self._send, batches, self.guard(answered)))
 
-    def _fenced(self, messages: Sequence[Message]) -> Sequence[Message]:
-        if not self._flaws.atomic and EXPECTED in messages[0].headers:
-            return messages
-        return fenced(self.service.name, self.term, list(messages))
+    def _send(self, batches: Sequence[Sequence[Message]], answered: Callable[[Answer], None]) -> None:
+        for batch in batches[:-1]:
+            self._bus.request(batch, lambda answer: None)
+        self._bus.request(batches[-1], answered)
 
-    def _send(self, tenure: int, pieces: list[Sequence[Message]], stored: Any) -> None:
-        for piece in pieces[:-1]:
-            self._bus.request(piece, lambda answer: None)
-        self._bus.request(pieces[-1], self.guard(partial(self._answered, tenure, pieces[-1], stored)))
-
-    def _answered(self, tenure: int, messages: Sequence[Message], stored: Any, answer: Answer) -> None:
+    def _answered(self, tenure: int, conditional: bool, stored: Callable[[int], None], answer: Answer) -> None:
         if tenure != self._tenure:
             return
         self._in_flight = False
@@ -290,8 +288,7 @@ class Instance(Process, Generic[State]):
                 stored(last_sequence)
                 self._look_soon()
             case NotStored(code):
-                others = any(m.change and m.change.expected is not None for m in messages)
-                if code == WRONG_LAST_SEQUENCE and not others:
+                if code == WRONG_LAST_SEQUENCE and not conditional:
                     self._step_down()
                 else:
                     self.later(self._random.uniform(*RETRY_SECONDS), self._look_soon)
@@ -299,14 +296,12 @@ class Instance(Process, Generic[State]):
                 self._end_term()
                 self.later(self._random.uniform(*RETRY_SECONDS), partial(self._open_term, self._tenure))
 
-    def _committed(self, plan: Plan, messages: Sequence[Message], now: datetime, last_sequence: int) -> None:
+    def _committed(self, plan: Plan, outgoing: Sequence[Outgoing], now: datetime, last_sequence: int) -> None:
         """Own records are folded at the sequences of the acknowledgement; when they are followed they change nothing."""
-        for offset, message in enumerate(reversed(messages)):
-            change = message.change
-            if change is not None and change.kind in self._owned:
-                self.service.fold(
-                    self.state, Version(change.kind, change.key, last_sequence - offset, change.record, now)
-                )
+        first = last_sequence - len(outgoing) + 1
+        for offset, item in enumerate(outgoing):
+            if item.kind in self._reads:
+                self.service.fold(self.state, item.version(first + offset, now))
         self.service.settle(self.state, plan, now)
 
     def _restored(self, bad: Stored, last_sequence: int) -> None:

@@ -6,8 +6,10 @@ it shares no mistake with the services.
 
 from collections.abc import Sequence
 
+from shared.runtime import encode
+
 from .log import Log
-from .wire import SERVICE_HEADER, TERM_HEADER, Stored
+from .wire import Stored
 
 
 class Violation(AssertionError):
@@ -26,10 +28,10 @@ class TermsNeverGoBack:
 
     def __call__(self, stored: Sequence[Stored]) -> None:
         for message in stored:
-            term = message.headers.get(TERM_HEADER)
+            term = message.headers.get(encode.TERM)
             if term is None:
                 continue
-            service = message.headers[SERVICE_HEADER]
+            service = message.headers[encode.SERVICE]
             if int(term) < self._newest.get(service, 0):
                 raise Violation(
                     "terms", f"{message.subject} at {message.sequence} is of term {term} of {service}, "

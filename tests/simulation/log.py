@@ -17,10 +17,11 @@ from datetime import datetime
 from pydantic import BaseModel
 
 from shared.errors import InvalidRecord, InvalidSubject
+from shared.runtime.encode import EXPECTED, EXPECTED_SUBJECT
 from shared.service import MAX_BATCH, Version
 from shared.subjects import Key, Kind, kind_of
 
-from .wire import EXPECTED, EXPECTED_SUBJECT, Message, Stored, version_or_error
+from .wire import Message, Stored, version_or_error
 
 WRONG_LAST_SEQUENCE = 10071
 CONCURRENT_CHECK = 10164

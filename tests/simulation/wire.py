@@ -1,35 +1,30 @@
-"""What travels: messages, plans as messages, and messages as versions."""
+"""What travels: messages on their way and in the log, and what a reader finds in them.
 
-from collections.abc import Mapping
+How a plan becomes messages is `shared.runtime.encode`'s, used here as it is.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 
 from pydantic import BaseModel
 
 from shared import codec
 from shared.errors import InvalidRecord, InvalidSubject
-from shared.model.service import DecisionRecord, Term
-from shared.service import Change, Decision, Plan, Version
-from shared.subjects import DECISION, TERM, Key, Kind, parse
-
-EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
-OPERATION = "Steer-Operation"
-RESTORES = "Steer-Restores"
-SERVICE_HEADER = "Steer-Service"
-TERM_HEADER = "Steer-Term"
-CAUSE_HEADER = "Steer-Cause"
+from shared.model.service import Term
+from shared.runtime import encode
+from shared.runtime.encode import EXPECTED, EXPECTED_SUBJECT, Outgoing
+from shared.service import Change, Version
+from shared.subjects import TERM, Key, Kind, parse
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to be published. `version` is what it will be read as, without its sequence; None for foreign bodies."""
+    """A message to be published."""
 
     subject: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
-    change: Change | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,63 +44,39 @@ def version_or_error(stored: Stored) -> Version | InvalidRecord | InvalidSubject
     """What a reader finds in a message."""
     try:
         kind, key = parse(stored.subject)
-        record: BaseModel | None = None
-        if stored.headers.get(OPERATION) != "delete":
-            record = codec.decode(kind, key, stored.body)
+        deleted = encode.is_tombstone(stored.headers)
+        record = None if deleted else codec.decode(kind, key, stored.body)
     except (InvalidRecord, InvalidSubject) as error:
         return error
-    return Version(kind, key, stored.sequence, record, stored.at, int(stored.headers.get(RESTORES, 0)))
+    restores = encode.sequence_in(stored.headers, encode.RESTORES)
+    return Version(kind, key, stored.sequence, record, stored.at, restores)
 
 
-def put(
-    kind: Kind,
-    key: Key,
-    record: BaseModel | None,
-    expected: int | None = None,
-    headers: Mapping[str, str] = MappingProxyType({}),
-) -> Message:
-    """A record, or with None its tombstone."""
-    found = dict(headers)
-    if record is None:
-        found[OPERATION] = "delete"
+def put(kind: Kind, key: Key, record: BaseModel | None, expected: int | None = None) -> Message:
+    """A record, or with None its tombstone, as a user or a doer publishes it."""
+    message = encode.outgoing(Change(kind, key, record, expected))
+    headers = {} if record is not None else {encode.OPERATION: encode.DELETE}
     if expected is not None:
-        found[EXPECTED] = str(expected)
-    body = b"" if record is None else codec.encode(record)
-    return Message(kind.subject(*key), body, found, Change(kind, key, record, expected))
+        headers[EXPECTED] = str(expected)
+    return Message(message.subject, message.body, headers)
 
 
 def term_message(service: str, term: Term, expected: int) -> Message:
-    return put(TERM, (service,), term, expected, {SERVICE_HEADER: service})
+    """Opens a term, on condition that nobody has opened one since."""
+    return put(TERM, (service,), term, expected)
 
 
-def plan_messages(service: str, plan: Plan, term: int, read_sequence: int, now: datetime) -> list[Message]:
-    """What a plan writes: each decision's explanation, then its changes. The first message carries the fence."""
-    messages: list[Message] = []
-    for decision in plan.decisions:
-        headers = {SERVICE_HEADER: service, TERM_HEADER: str(term)}
-        if decision.cause:
-            headers[CAUSE_HEADER] = str(decision.cause)
-        if decision.explain:
-            key = (service, decision.about, *decision.key)
-            messages.append(put(DECISION, key, _explanation(decision, read_sequence, now), headers=headers))
-        messages += [put(c.kind, c.key, c.record, c.expected, headers=headers) for c in decision.changes]
+def commit(service: str, term: int, outgoing: Sequence[Outgoing], *, fence: bool = True) -> list[Message]:
+    """A batch. Its first message carries the fence: the server refuses all of it once another term has been opened."""
+    messages = [Message(item.subject, item.body, item.headers(service, term)) for item in outgoing]
+    first = messages[0]
+    if fence and EXPECTED not in first.headers:
+        headers = {**first.headers, EXPECTED: str(term), EXPECTED_SUBJECT: TERM.subject(service)}
+        messages[0] = Message(first.subject, first.body, headers)
     return messages
 
 
-def fenced(service: str, term: int, messages: list[Message]) -> list[Message]:
-    """The same messages, refused by the server once another term has been opened."""
-    first = messages[0]
-    assert EXPECTED not in first.headers, "the message that carries the fence has no room for an expectation of its own"
-    headers = {**first.headers, EXPECTED: str(term), EXPECTED_SUBJECT: TERM.subject(service)}
-    return [Message(first.subject, first.body, headers, first.change), *messages[1:]]
-
-
-def _explanation(decision: Decision, read_sequence: int, now: datetime) -> DecisionRecord:
-    return DecisionRecord(
-        read_sequence=read_sequence,
-        now=now,
-        outcome=decision.outcome,
-        reasons=dict(decision.reasons),
-        observation=dict(decision.observation),
-        changes=tuple(change.subject for change in decision.changes),
-    )
+def with_room_for_the_fence(outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+    """The same messages, one without an expectation of its own first."""
+    plain = next(item for item in outgoing if item.expected is None)
+    return [plain, *(item for item in outgoing if item is not plain)]
