@@ -1,0 +1,28 @@
+"""What an agent is told when it is started."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PORT_RANGE = (20_000, 32_767)
+"""Below the range from which Linux takes the ports of outgoing connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """`exec_root` holds the directories that images name, `env_dir` the files that `env_from` names.
+
+    A capacity of None is detected. `data_dir` belongs to one agent: its journal and the logs of its replicas.
+    """
+
+    node: str
+    data_dir: Path
+    exec_root: Path
+    env_dir: Path | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    platform: str | None = None
+    address: str = "127.0.0.1"
+    capacity_cpu_millis: int | None = None
+    capacity_memory_mb: int | None = None
+    port_range: tuple[int, int] = PORT_RANGE
+    stop_replicas_on_exit: bool = False
