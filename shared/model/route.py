@@ -20,12 +20,14 @@ class Endpoint(Record):
 class HTTPRoute(Record):
     """Requests for `hostname` whose path starts with the segments of `path_prefix`.
 
+    `domain`: the `project/name` of the domain that it comes from; empty for an environment's implicit host.
     `cold`: scaled to zero and no endpoint: the proxy publishes an `Activation` and holds the request.
     `via_activator`: all its traffic goes through an activator, so that its demand is known.
     """
 
     hostname: str
     path_prefix: str = ""
+    domain: str = ""
     environment: str
     middleware: Middleware | None = None
     endpoints: tuple[Endpoint, ...] = ()
@@ -80,11 +82,13 @@ class RouteManifest(Record):
     """`steer.route.manifest`: closes a version. `covers`: all that routes reads up to this sequence was taken in.
 
     `digest` is the sum modulo 2^256, in 64 hex digits, of SHA-256(subject, 0x00, payload) over all route records.
+    `format` names the layout in which these were written.
     """
 
     version: Annotated[int, Field(ge=0)]
     covers: int
     digest: str
+    format: str = ""
     hosts: int = 0
     l4_ports: int = 0
     internal_services: int = 0

@@ -81,6 +81,7 @@ ENDPOINT = Endpoint(assignment="web-a1b2c3d4e5", node="n1", address="10.0.0.1:31
 HTTP_ROUTE = HTTPRoute(
     hostname="shop.example.com",
     path_prefix="/api",
+    domain="shop/main",
     environment="shop/web/production",
     middleware=MIDDLEWARE,
     endpoints=(ENDPOINT,),
@@ -223,7 +224,16 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
     subjects.ROUTE_FUNCTION: (("shop", "resize"), FUNCTION),
     subjects.ROUTE_MANIFEST: (
         (),
-        RouteManifest(version=12, covers=44, digest="cd" * 32, hosts=1, l4_ports=1, internal_services=1, functions=1),
+        RouteManifest(
+            version=12,
+            covers=44,
+            digest="cd" * 32,
+            format="0123456789abcdef",
+            hosts=1,
+            l4_ports=1,
+            internal_services=1,
+            functions=1,
+        ),
     ),
     subjects.ROUTED_ENVIRONMENT: (ENV, Routed(active_sequence=43, drains={"web-f6g7h2i3j4": 42}, version=12)),
     subjects.ROUTED_POOL: (
