@@ -253,6 +253,7 @@ class _Leg:
         self._expected = 1
         self._target = 0
         self._current: object = None
+        self._inbox = ""
         self.subscription: Subscription | None = None
         self.begun = False
         self.caught_up = False
@@ -314,6 +315,7 @@ class _Leg:
 
     async def _subscribe(self, inbox: str) -> object:
         current = self._current = object()
+        self._inbox = inbox
 
         async def receive(message: Msg) -> None:
             if self._current is current:
@@ -334,8 +336,8 @@ class _Leg:
     def _receive(self, message: Msg) -> None:
         self._heard = time.clock_gettime(_BOOT_CLOCK)
         headers = message.headers
-        if headers is not None and not message.data and headers.get("Status") == "100":
-            self._control(message.reply, headers)
+        if message.subject == self._inbox:  # any publisher can send a message that looks like a heartbeat otherwise
+            self._control(message.reply, headers or {})
             return
         tokens = message.reply.split(".")
         at = 5 if len(tokens) == 9 else 7  # with a domain and an account hash in front
