@@ -1,0 +1,90 @@
+"""`decide(state, now)`: what the scheduler does next, and when it has to look again.
+
+It looks at what has changed since it last looked and at what has become due, nodes first. What one thing takes is
+reserved for the rest of the pass and given back at its end: a pass changes nothing.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cached_property
+
+from services.scheduler.draft import Draft
+from services.scheduler.environments import decide_environment
+from services.scheduler.nodes import decide_fleet, decide_node, losing
+from services.scheduler.state import Look, State, Target
+from shared.service import MAX_BATCH, Decision, Plan
+
+_ORDER = ("fleet", "node", "environment")
+
+
+def decide(state: State, now: datetime) -> Plan:
+    """One pass: at most one commit. Says `wake_at = now` if more is left."""
+    this = _Pass(state, now)
+    with state.cluster.trial():
+        for target in _targets(state, now):
+            if not this.take(target):
+                break
+    return this.plan()
+
+
+def _targets(state: State, now: datetime) -> Iterator[Target]:
+    """What has to be looked at, nodes before environments, each in the order of names."""
+    due = {target for at, target in state.due.irange(maximum=(now, ("~",)))}
+    for kind in _ORDER:
+        marked = state.dirty.irange((kind,), (kind, "~"))
+        if due:
+            yield from sorted({*marked, *(target for target in due if target[0] == kind)})
+        else:
+            yield from marked
+
+
+class _Pass:
+    def __init__(self, state: State, now: datetime) -> None:
+        self.state, self.now = state, now
+        self.decisions: list[Decision] = []
+        self.looks: dict[Target, Look] = {}
+        self.size = 0
+        self.more = False
+
+    @cached_property
+    def losing(self) -> int:
+        return losing(self.state, self.now)
+
+    def take(self, target: Target) -> bool:
+        """Look at one target; False ends the pass, with what is left for the next one."""
+        if target[0] == "environment" and any(decision.about == "node" for decision in self.decisions):
+            self.more = True  # replicas follow what is in the log about their nodes
+            return False
+        decisions, drafts = self._decide(target)
+        size = sum(decision.size for decision in decisions)
+        if self.size + size > MAX_BATCH:
+            assert self.decisions, f"the decision about {target} does not fit into one commit"
+            self.more = True
+            return False
+        self.decisions += decisions
+        self.size += size
+        self.looks[target] = Look(
+            mark=self.state.dirty.get(target),
+            capacity=self.state.capacity_marks,
+            wake_at=min((at for draft in drafts for at in draft.wakes), default=None),
+            waiting=tuple(request for draft in drafts for request in draft.waiting),
+        )
+        return True
+
+    def _decide(self, target: Target) -> tuple[list[Decision], list[Draft]]:
+        match target:
+            case ("environment", *key):
+                return decide_environment(self.state, tuple(key), self.now)
+            case ("node", name):
+                return decide_node(self.state, name, self.now, self.losing)
+            case _:
+                return decide_fleet(self.state, self.now)
+
+    def plan(self) -> Plan:
+        return Plan(tuple(self.decisions), self.now if self.more else self._wake_at(), self.looks)
+
+    def _wake_at(self) -> datetime | None:
+        others = (at for at, target in self.state.due if target not in self.looks)
+        wakes = [look.wake_at for look in self.looks.values() if look.wake_at is not None]
+        first = next(others, None)
+        return min([*wakes, first] if first is not None else wakes, default=None)

@@ -1,0 +1,273 @@
+"""A deploy request on its way to serve: the phases of a red/green deployment.
+
+    pending → placing → starting → healthchecking → promoting → draining_old → succeeded
+
+Each phase is a function that says what comes next, or None to wait; every phase that waits has its deadline in the
+record. Promotion is one commit, and the atomic switch of traffic. A newer request supersedes an older one; what is
+already promoted then counts as succeeded. A failure leaves the old release serving: the new replicas are no part of the
+active set, so they are drained like any other surplus.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from services.scheduler.draft import Draft
+from services.scheduler.replace import start
+from services.scheduler.replicas import Replica, health_seconds
+from services.scheduler.workload import Template, template
+from shared import subjects
+from shared.codec import digest
+from shared.model.deployment import ActiveRelease, Deployment, Phase, Scale, Transition
+from shared.model.environment import Environment
+from shared.model.release import DeployRequest, Release
+from shared.subjects import Key
+
+RELEASE_SECONDS = 60
+PLACING_SECONDS = 600
+STARTING_SECONDS = 600
+ENDING_SECONDS = 300
+"""How long the old set may take to go, after its drain window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a phase found: the next phase, why, its deadline, and the fields that it fixes."""
+
+    phase: Phase
+    reason: str = ""
+    deadline: datetime | None = None
+    fixes: dict[str, Any] | None = None
+
+
+@dataclass
+class Rollout:
+    """One deployment in one pass. `members` are all replicas of the environment."""
+
+    environment: Key
+    spec: Environment
+    active: ActiveRelease
+    request: DeployRequest
+    id: str
+    wanted: int
+    """How many replicas the environment is to have now."""
+    members: Sequence[Replica]
+    draft: Draft
+
+    @property
+    def release(self) -> Release | None:
+        return self.draft.state.get(subjects.RELEASE, (*self.environment, self.request.version), Release)
+
+    def set_of(self, deployment: str) -> list[Replica]:
+        return [item for item in self.members if item.assignment.deployment == deployment]
+
+    def deadline(self, seconds: float) -> datetime:
+        return self.draft.now + timedelta(seconds=seconds)
+
+
+def begin(request: DeployRequest, sequence: int, now: datetime) -> Deployment:
+    """The record that a request starts with."""
+    return Deployment(
+        phase="pending",
+        version=request.version,
+        rollback=request.rollback,
+        requested_at_sequence=sequence,
+        phase_since=now,
+        deadline=now + timedelta(seconds=RELEASE_SECONDS),
+        transitions=(Transition(phase="pending", at=now),),
+    )
+
+
+def advance(rollout: Rollout, record: Deployment) -> Deployment:
+    """Go through as many phases as the records allow; what is started or promoted on the way is in the draft."""
+    draft = rollout.draft
+    for _ in range(len(_PHASES) + 1):
+        if record.terminal:
+            break
+        before = len(draft.changes)
+        step = _canceled(rollout, record) or _PHASES[record.phase](rollout, record)
+        if step is None and record.deadline is not None and record.phase != "draining_old":
+            step = _overdue(record, draft)
+        if step is not None:
+            record = enter(record, step, draft)
+        if step is None or len(draft.changes) > before:
+            break  # what has just been planned is not in the state yet
+    return record
+
+
+def enter(record: Deployment, step: Step, draft: Draft) -> Deployment:
+    """The record in its next phase."""
+    draft.outcomes.append(f"{record.phase} → {step.phase}" + (f": {step.reason}" if step.reason else ""))
+    return record.model_copy(
+        update={
+            "phase": step.phase,
+            "phase_since": draft.now,
+            "deadline": step.deadline,
+            "transitions": (*record.transitions, Transition(phase=step.phase, at=draft.now, reason=step.reason)),
+            **({"error": step.reason} if step.phase in ("failed", "canceled", "superseded") else {}),
+            **(step.fixes or {}),
+        }
+    )
+
+
+def _overdue(record: Deployment, draft: Draft) -> Step | None:
+    assert record.deadline is not None
+    if draft.now < record.deadline:
+        draft.wake(record.deadline)
+        return None
+    pending = draft.reasons.get("pending")
+    why = f": {pending['placed']} of {pending['wanted']} could be placed" if pending else ""
+    return Step("failed", f"not done with {record.phase} by its deadline{why}")
+
+
+def _canceled(rollout: Rollout, record: Deployment) -> Step | None:
+    if rollout.request.canceled and record.phase != "draining_old":
+        return Step("canceled", "canceled by its request")
+    return None
+
+
+def _pending(rollout: Rollout, record: Deployment) -> Step | None:
+    release = rollout.release
+    if release is None:
+        assert record.deadline is not None
+        if rollout.draft.now < record.deadline:
+            return None
+        return Step("failed", f"release {record.version} does not exist")
+    if not release.image:
+        return Step("failed", f"release {record.version} names build {release.build}: releases need an image here")
+    if release.service.stateful:
+        return Step("failed", f"release {record.version} is stateful: stateful services cannot be deployed here yet")
+    fixes: dict[str, Any] = {
+        "image": release.image,
+        "platforms": release.platforms,
+        "release_digest": digest(release),
+        "replicas": max(1, rollout.wanted, rollout.spec.replicas.min),
+        "previous": rollout.active.version,
+    }
+    if record.rollback and (warm := _warm_set(rollout, record.version, fixes["replicas"])):
+        return Step("promoting", f"the replicas of {warm} are warm", None, {**fixes, "adopts": warm})
+    return Step("placing", "", rollout.deadline(PLACING_SECONDS), fixes)
+
+
+def _warm_set(rollout: Rollout, version: str, wanted: int) -> str:
+    """The newest set of a version, other than the one that serves, with enough healthy replicas; empty where none is."""
+    healthy: dict[str, int] = {}
+    for item in rollout.members:
+        if item.assignment.release == version and item.assignment.desired == "run" and item.healthy:
+            healthy[item.assignment.deployment] = healthy.get(item.assignment.deployment, 0) + 1
+    healthy.pop(rollout.active.deployment, None)
+    return max((name for name, count in healthy.items() if count >= wanted), default="")
+
+
+def frozen_template(rollout: Rollout, record: Deployment) -> Template | None:
+    release = rollout.release
+    if release is None:
+        return None
+    return template(rollout.environment, record.version, release, record.image, record.platforms)
+
+
+def _placing(rollout: Rollout, record: Deployment) -> Step | None:
+    """Spread, but no node is forbidden; what cannot be placed waits with its reasons until the deadline."""
+    members = rollout.set_of(rollout.id)
+    missing = record.replicas - sum(item.runs for item in members)
+    if missing > 0:
+        lost = [item for item in members if item.assignment.desired == "run" and not item.live]
+        placed = start(members, lost, rollout.id, missing, frozen_template(rollout, record), rollout.draft)
+        if placed is None or len(placed.nodes) < missing:
+            return None
+    return Step("starting", "", rollout.deadline(STARTING_SECONDS))
+
+
+def _failed_replica(rollout: Rollout) -> Step | None:
+    for item in rollout.set_of(rollout.id):
+        if item.gone and not item.lost and item.assignment.desired == "run":
+            rollout.draft.because(item.version.sequence)
+            return Step("failed", f"replica {item.id} on {item.node}: {item.fate}")
+    return None
+
+
+def _starting(rollout: Rollout, record: Deployment) -> Step | None:
+    if failed := _failed_replica(rollout):
+        return failed
+    members = [item for item in rollout.set_of(rollout.id) if item.runs]
+    if len(members) < record.replicas:
+        _placing(rollout, record)  # a node was lost: place again, within this phase's deadline
+        return None
+    if not all(item.started for item in members):
+        return None
+    release = rollout.release
+    seconds = health_seconds(release.service.run) if release is not None else STARTING_SECONDS
+    return Step("healthchecking", "", rollout.deadline(seconds))
+
+
+def _healthchecking(rollout: Rollout, record: Deployment) -> Step | None:
+    if failed := _failed_replica(rollout):
+        return failed
+    members = [item for item in rollout.set_of(rollout.id) if item.runs]
+    if len(members) < record.replicas:
+        _placing(rollout, record)
+        return None
+    return Step("promoting") if all(item.healthy for item in members) else None
+
+
+def _promoting(rollout: Rollout, record: Deployment) -> Step | None:
+    """The one commit that switches traffic."""
+    draft, active = rollout.draft, rollout.active
+    serving = record.adopts or rollout.id
+    draft.change(
+        subjects.ACTIVE,
+        rollout.environment,
+        active.model_copy(
+            update={
+                "version": record.version,
+                "previous": active.version,
+                "deployment": serving,
+                "image": record.image,
+                "platforms": record.platforms,
+                "route_generation": active.route_generation + 1,
+            }
+        ),
+    )
+    release = rollout.release
+    if release is not None and release.service.scale_to_zero:
+        scale = Scale(
+            effective_replicas=record.replicas,
+            policy="activation",
+            reason=f"deployment {rollout.id} promoted",
+            changed_at=draft.now,
+        )
+        draft.change(subjects.SCALE, rollout.environment, scale)
+    fixes = {"promoted_at": draft.now, "previous_deployment": active.deployment}
+    if not active.deployment or active.deployment == serving:
+        return Step("succeeded", f"release {record.version} serves", None, fixes)
+    until = rollout.deadline(rollout.spec.drain_window_seconds)
+    fixes["drain_deadline"] = until
+    return Step("draining_old", f"release {record.version} serves", until + timedelta(seconds=ENDING_SECONDS), fixes)
+
+
+def _draining_old(rollout: Rollout, record: Deployment) -> Step | None:
+    """The old set stays warm for its window; success is told when it is gone and the new one is healthy."""
+    draft = rollout.draft
+    if record.drain_deadline is not None and draft.now < record.drain_deadline:
+        draft.wake(record.drain_deadline)
+        return None
+    left = [item for item in rollout.set_of(record.previous_deployment) if item.assignment.desired != "stop"]
+    healthy = sum(item.healthy for item in rollout.set_of(record.adopts or rollout.id))
+    if not left and healthy >= rollout.wanted:
+        return Step("succeeded", f"{healthy} of {rollout.wanted} healthy, the old set is gone")
+    if record.deadline is not None and draft.now >= record.deadline:
+        return Step("succeeded", f"{healthy} of {rollout.wanted} healthy, {len(left)} of the old set left")
+    if record.deadline is not None:
+        draft.wake(record.deadline)
+    return None
+
+
+_PHASES: dict[Phase, Callable[[Rollout, Deployment], Step | None]] = {
+    "pending": _pending,
+    "placing": _placing,
+    "starting": _starting,
+    "healthchecking": _healthchecking,
+    "promoting": _promoting,
+    "draining_old": _draining_old,
+}

@@ -1,0 +1,118 @@
+"""What a pass over one thing comes to, while it is being made: changes, their reasons, and what it waits for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from services.scheduler.placement import Placed, Request
+from services.scheduler.state import SERVICE, State
+from shared import subjects
+from shared.model.service import DecisionRecord, Notice, Severity
+from shared.service import MAX_BATCH, Change, Decision
+from shared.subjects import Key, Kind
+
+FULL = MAX_BATCH * 3 // 4
+
+
+@dataclass
+class Draft:
+    """`incarnation` is the number that new replicas of this pass get: the highest sequence known, so it never repeats."""
+
+    state: State
+    about: str
+    key: Key
+    now: datetime
+    changes: list[Change] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+    reasons: dict[str, Any] = field(default_factory=dict)
+    observation: dict[str, Any] = field(default_factory=dict)
+    wakes: list[datetime] = field(default_factory=list)
+    waiting: list[Request] = field(default_factory=list)
+    cause: int = 0
+
+    @property
+    def incarnation(self) -> int:
+        return self.state.sequence
+
+    @property
+    def full(self) -> bool:
+        """No further step: what there is must fit into one commit. The next pass goes on."""
+        return len(self.changes) >= FULL
+
+    def wake(self, at: datetime) -> None:
+        """Look again then, if that is still to come."""
+        if at > self.now:
+            self.wakes.append(at)
+
+    def change(self, kind: Kind, key: Key, record: Any, expected: int | None = None) -> None:
+        self.changes.append(Change(kind, key, record, expected))
+
+    def because(self, sequence: int) -> None:
+        """The newest record that led here."""
+        self.cause = max(self.cause, sequence)
+
+    def notice(self, kind: str, severity: Severity, message: str, **fields: Any) -> None:
+        """Raise a notice, once per episode: one that stands with the same message stays as it is."""
+        key = (SERVICE, kind, *self.key)
+        standing = self.state.get(subjects.NOTICE, key, Notice)
+        if standing is None or standing.message != message:
+            self.change(subjects.NOTICE, key, Notice(severity=severity, message=message, at=self.now, fields=fields))
+
+    def end_notice(self, kind: str) -> None:
+        """Take a notice back: its episode is over."""
+        key = (SERVICE, kind, *self.key)
+        if self.state.get(subjects.NOTICE, key, Notice) is not None:
+            self.change(subjects.NOTICE, key, None)
+
+    def short(self, placed: Placed, request: Request, wanted: int) -> None:
+        """Not all could be placed: it waits, with the reasons that account for every node."""
+        self.waiting.append(request)
+        self.reasons["pending"] = {"wanted": wanted, "placed": len(placed.nodes), **placed.reasons}
+        filters = ", ".join(sorted(placed.reasons.get("rejected", {}))) or "no nodes"
+        missing = wanted - len(placed.nodes)
+        self.notice(
+            "no_capacity", "warning", f"{missing} of {wanted} replicas have no place: {filters}", **self.pending
+        )
+
+    @property
+    def pending(self) -> dict[str, Any]:
+        """What could not be placed and why; empty where nothing waits."""
+        found = self.reasons.get("pending", {})
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The reasons of the decision in force about this thing."""
+        record = self.state.get(subjects.DECISION, (SERVICE, self.about, *self.key), DecisionRecord)
+        return record.reasons if record is not None else {}
+
+    def decision(self) -> Decision | None:
+        """The decision, or None where nothing changes: neither a record, nor what it waits for and why."""
+        if not self.pending:
+            self.end_notice("no_capacity")
+        waits, waited = _why(self.pending), _why(self.recorded.get("pending"))
+        if not self.changes and waits == waited:
+            return None
+        if waits and waits != waited:
+            self.outcomes.append("waits: " + ", ".join(waits[1]))
+        elif waited and not waits:
+            self.outcomes.append("waits no more")
+        return Decision(
+            about=self.about,
+            key=self.key,
+            outcome="; ".join(self.outcomes),
+            changes=tuple(self.changes),
+            reasons=self.reasons,
+            observation=self.observation,
+            cause=self.cause,
+        )
+
+
+def _why(pending: Any) -> tuple[int, tuple[str, ...]] | None:
+    """What makes one wait for capacity different from another: how many are missing, and which filters stand against."""
+    if not isinstance(pending, Mapping) or not pending:
+        return None
+    missing = int(pending.get("wanted", 0)) - int(pending.get("placed", 0))
+    return missing, tuple(sorted(pending.get("rejected", {})))

@@ -1,0 +1,213 @@
+"""One pass over one environment: its deployments, the set that serves, and the sets that have to go.
+
+Which set an assignment belongs to is its `deployment`. The one that `ActiveRelease` names serves and is kept at the
+wanted number, also while a deployment is under way. Protected are the new replicas of a deployment that is not done, and
+the old ones of a promoted deployment within its drain window: the warm target of a rollback. Every other set is ended.
+"""
+
+from datetime import datetime
+
+from services.scheduler import deployments, replace
+from services.scheduler.deployments import Rollout, Step
+from services.scheduler.draft import Draft
+from services.scheduler.replicas import Replica, replicas_of
+from services.scheduler.state import SERVICE, State
+from services.scheduler.workload import Template, template
+from shared import subjects
+from shared.model.deployment import ActiveRelease, Deployment, Scale
+from shared.model.environment import Environment
+from shared.model.release import DeployRequest, Release
+from shared.service import Decision
+from shared.subjects import Key
+
+NOTICES = ("no_capacity", "deploy_failed", "deploy_promoted", "deploy_succeeded", "deploy_refused")
+
+
+def decide_environment(state: State, key: Key, now: datetime) -> tuple[list[Decision], list[Draft]]:
+    """The decisions about an environment and the drafts they come from, which say what it waits for."""
+    spec = state.get(subjects.ENVIRONMENT, key, Environment)
+    if spec is None:
+        if state.deleted(subjects.ENVIRONMENT, key):
+            return _tear_down(state, key, now)
+        return [], []  # no record at all means hold
+    active = state.get(subjects.ACTIVE, key, ActiveRelease) or ActiveRelease()
+    members = replicas_of(state, key)
+    drafts = _deployments(state, key, spec, active, members, now)
+    decisions = [decision for draft in drafts if (decision := draft.decision()) is not None]
+    if decisions:
+        return decisions, drafts  # the replicas follow when these are in the log
+    draft = Draft(state, "environment", key, now)
+    _replicas(key, spec, active, members, draft)
+    decision = draft.decision()
+    return ([decision] if decision is not None else []), [*drafts, draft]
+
+
+def effective_replicas(state: State, key: Key, spec: Environment, active: ActiveRelease) -> int:
+    """`clamp(Scale or min, floor, max)`: floor 0 for scale to zero, else `min`, at least 1 where it is autoscaled."""
+    release = state.get(subjects.RELEASE, (*key, active.version), Release) if active.version else None
+    service = release.service if release is not None else spec.service
+    floor = spec.replicas.min
+    if service.scale_to_zero:
+        floor = 0
+    elif service.autoscale is not None or service.max_concurrency:
+        floor = max(1, floor)
+    scale = state.get(subjects.SCALE, key, Scale)
+    wanted = scale.effective_replicas if scale is not None else spec.replicas.min
+    return max(floor, min(wanted, max(floor, spec.replicas.most)))
+
+
+def _deployments(
+    state: State, key: Key, spec: Environment, active: ActiveRelease, members: list[Replica], now: datetime
+) -> list[Draft]:
+    """A draft for every request that is not done with, the oldest first; only the newest goes on."""
+    entries = sorted((_requested_at(state, (*key, id)), id) for id in state.open_of.get(key, ()))
+    running = [id for _, id in entries if not _canceled(state, (*key, id))]
+    newest = running[-1] if running else ""
+    wanted = effective_replicas(state, key, spec, active)
+    drafts = []
+    for sequence, id in entries:
+        draft = Draft(state, "deployment", (*key, id), now)
+        drafts.append(draft)
+        before = state.get(subjects.DEPLOYMENT, (*key, id), Deployment)
+        request = state.get(subjects.DEPLOY, (*key, id), DeployRequest)
+        if before is None and id <= active.request_floor:
+            draft.notice("deploy_refused", "warning", f"request {id} is older than what was trimmed: it never starts")
+            continue
+        if request is None:
+            assert before is not None
+            request = DeployRequest(version=before.version, canceled=True)
+        if before is None:
+            draft.because(sequence)
+        record = before or deployments.begin(request, sequence, now)
+        if id != newest and not request.canceled:
+            record = deployments.enter(record, _superseded(record, newest), draft)
+        else:
+            record = deployments.advance(Rollout(key, spec, active, request, id, wanted, members, draft), record)
+        _conclude(before, record, draft)
+    return drafts
+
+
+def _requested_at(state: State, key: Key) -> int:
+    record = state.get(subjects.DEPLOYMENT, key, Deployment)
+    if record is not None:
+        return record.requested_at_sequence
+    version = state.tables[subjects.DEPLOY][key]
+    return version.restores or version.sequence
+
+
+def _canceled(state: State, key: Key) -> bool:
+    request = state.get(subjects.DEPLOY, key, DeployRequest)
+    return request is None or request.canceled
+
+
+def _superseded(record: Deployment, newest: str) -> Step:
+    if record.phase == "draining_old":
+        return Step("succeeded", f"promoted; deployment {newest} goes on from here")
+    return Step("superseded", f"deployment {newest} is newer")
+
+
+def _conclude(before: Deployment | None, record: Deployment, draft: Draft) -> None:
+    """Write the record where it has changed, with the notice that goes with its new phase."""
+    if record == before:
+        return
+    draft.change(subjects.DEPLOYMENT, draft.key, record)
+    name = "/".join(draft.key[:3])
+    if record.phase == "failed":
+        draft.notice("deploy_failed", "error", f"release {record.version} of {name}: {record.error}")
+    elif record.phase == "draining_old":
+        draft.notice("deploy_promoted", "info", f"release {record.version} of {name} serves")
+    elif record.phase == "succeeded":
+        draft.notice("deploy_succeeded", "info", f"release {record.version} of {name} is deployed")
+
+
+def _replicas(key: Key, spec: Environment, active: ActiveRelease, members: list[Replica], draft: Draft) -> None:
+    protected = _protected(key, draft)
+    serving = [item for item in members if active.version and item.assignment.deployment == active.deployment]
+    if active.version:
+        wanted = effective_replicas(draft.state, key, spec, active)
+        replace.converge(serving, active.deployment, wanted, _serving_template(key, active, draft), draft)
+    for item in members:
+        deployment = item.assignment.deployment
+        if not (active.version and deployment == active.deployment) and deployment not in protected:
+            replace.end([item], f"release {item.assignment.release} does not serve", draft)
+    replace.progress(members, key, draft)
+
+
+def _protected(key: Key, draft: Draft) -> set[str]:
+    """The sets that are not to be ended though they do not serve."""
+    found: set[str] = set()
+    for id in draft.state.open_of.get(key, ()):
+        record = draft.state.get(subjects.DEPLOYMENT, (*key, id), Deployment)
+        if record is None:
+            continue
+        found.add(record.adopts or id)
+        until = record.drain_deadline if record.phase == "draining_old" else None
+        if until is not None and draft.now < until:
+            found.add(record.previous_deployment)
+            draft.wake(until)
+    return found
+
+
+def _serving_template(key: Key, active: ActiveRelease, draft: Draft) -> Template | None:
+    release = draft.state.get(subjects.RELEASE, (*key, active.version), Release)
+    if release is None:
+        draft.reasons["held"] = f"release {active.version} cannot be read: nothing is started"
+        return None
+    return template(key, active.version, release, active.image, active.platforms)
+
+
+def _tear_down(state: State, key: Key, now: datetime) -> tuple[list[Decision], list[Draft]]:
+    """The environment was deleted: nothing serves, every replica goes, then all that was derived from it."""
+    draft = Draft(state, "environment", key, now)
+    draft.because(state.sequence_of(subjects.ENVIRONMENT, key))
+    active = state.get(subjects.ACTIVE, key, ActiveRelease)
+    if active is not None and active.version:
+        draft.outcomes.append(f"the environment is deleted: release {active.version} serves no more")
+        draft.change(
+            subjects.ACTIVE,
+            key,
+            active.model_copy(update={"version": "", "previous": active.version, "deployment": ""}),
+        )
+    for id in sorted(state.open_of.get(key, ())):
+        record = state.get(subjects.DEPLOYMENT, (*key, id), Deployment)
+        if record is not None:
+            step = Step("succeeded" if record.phase == "draining_old" else "canceled", "its environment is deleted")
+            draft.change(subjects.DEPLOYMENT, (*key, id), deployments.enter(record, step, draft))
+    members = replicas_of(state, key)
+    replace.end(members, "the environment is deleted", draft)
+    replace.progress(members, key, draft)
+    if draft.changes or members:
+        decision = draft.decision()
+        return ([decision] if decision is not None else []), [draft]
+    return _forget(state, key, active, draft), [draft]
+
+
+def _forget(state: State, key: Key, active: ActiveRelease | None, draft: Draft) -> list[Decision]:
+    """Tombstones for what was derived from a deleted environment; a user's later write wins over those of user kinds."""
+    ids = []
+    for kind, record_key in sorted(state.history_of.get(key, ()), key=lambda item: (item[0].name, item[1])):
+        if draft.full:
+            break
+        expected = None if kind is subjects.DEPLOYMENT else state.sequence_of(kind, record_key)
+        draft.change(kind, record_key, None, expected)
+        if kind is subjects.DEPLOY:
+            ids.append(record_key[3])
+        if kind is subjects.DEPLOYMENT:
+            _forget_texts(state, "deployment", record_key, draft)
+    if ids and (active is None or max(ids) > active.request_floor):
+        draft.change(subjects.ACTIVE, key, (active or ActiveRelease()).model_copy(update={"request_floor": max(ids)}))
+    if not draft.full:
+        if state.get(subjects.SCALE, key, Scale) is not None:
+            draft.change(subjects.SCALE, key, None)
+        _forget_texts(state, "environment", key, draft)
+    if not draft.changes:
+        return []
+    return [Decision("environment", key, "forgotten", tuple(draft.changes), explain=False)]
+
+
+def _forget_texts(state: State, about: str, key: Key, draft: Draft) -> None:
+    if (SERVICE, about, *key) in state.tables[subjects.DECISION]:
+        draft.change(subjects.DECISION, (SERVICE, about, *key), None)
+    for notice in NOTICES:
+        if (SERVICE, notice, *key) in state.tables[subjects.NOTICE]:
+            draft.change(subjects.NOTICE, (SERVICE, notice, *key), None)

@@ -1,0 +1,212 @@
+"""`replace`, the one way to change what runs.
+
+    start another → healthy → drain the old → the routes say so and the live proxies have moved → stop → gone
+
+It serves replicas that are gone or lost (others start at once, and the old stop in the same commit), those that have to
+leave (they serve until another is healthy, at most one extra at a time), old sets after a deployment, and scale-down,
+which is the same without the start. A drain ends at its deadline whatever the routes say.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from services.scheduler.draft import Draft
+from services.scheduler.placement import Placed, place
+from services.scheduler.replicas import Replica, free_slots, must_leave, next_attempt
+from services.scheduler.workload import Template
+from shared import subjects
+from shared.model.assignment import Desired
+from shared.model.route import Routed
+from shared.subjects import Key
+
+DRAIN_SECONDS = 30
+PROXY_LIVE_SECONDS = 15
+MAX_STEP = 300
+"""At most so many replicas are started, drained or stopped in one pass, so that it fits into one commit."""
+
+
+def converge(members: Sequence[Replica], deployment: str, wanted: int, template: Template | None, draft: Draft) -> None:
+    """Bring the set that serves to `wanted` replicas: start, replace, drain.
+
+    `template` None = its release cannot be read: nothing is started, the rest goes on.
+    """
+    live = [item for item in members if item.runs]
+    dead = [item for item in members if item.assignment.desired == "run" and not item.live]
+    leaving = {item.id: why for item in live if (why := must_leave(item, draft))}
+    if len(live) < wanted:
+        start(members, dead, deployment, wanted - len(live), template, draft)
+        return
+    for item in dead[:MAX_STEP]:
+        move(item, "stop", item.fate, draft)
+    if len(live) > wanted:
+        _drain_excess(live, wanted, leaving, draft)
+    elif leaving:
+        first = min((item for item in live if item.id in leaving), key=lambda item: (item.healthy, item.id))
+        draft.reasons["leaving"] = leaving
+        start(members, [first], deployment, 1, template, draft)
+
+
+def start(
+    members: Sequence[Replica],
+    replaced: Sequence[Replica],
+    deployment: str,
+    wanted: int,
+    template: Template | None,
+    draft: Draft,
+) -> Placed | None:
+    """Place and start replicas of a set, each in the place of one of `replaced` while there are any."""
+    if template is None:
+        return None
+    placed = _pick(members, min(wanted, MAX_STEP), template, draft)
+    slots = free_slots(members)
+    names: dict[str, str] = {}
+    for index, node in enumerate(placed.nodes):
+        old = replaced[index] if index < len(replaced) else None
+        names[_start_one(node, next(slots), old, deployment, template, draft)] = node
+        if old is not None and not old.live:
+            move(old, "stop", old.fate, draft)
+    if placed.shortfall:
+        draft.short(placed, template.request, wanted)
+    if names:
+        nodes = ", ".join(f"{node} ×{times}" if times > 1 else node for node, times in Counter(names.values()).items())
+        draft.outcomes.append(f"start {len(names)} of release {template.release} on {nodes}")
+        draft.reasons["placed"] = names
+        draft.reasons["placement"] = dict(placed.reasons)
+    return placed
+
+
+def _pick(members: Sequence[Replica], wanted: int, template: Template, draft: Draft) -> Placed:
+    """Choose nodes and reserve them for the rest of the pass. `distinct_nodes` holds within the set, so that a
+    deployment may use the nodes of the set that it takes over from."""
+    cluster, request = draft.state.cluster, template.request
+    if not request.distinct_nodes:
+        placed = place(cluster, request, wanted)
+        for node in placed.nodes:
+            cluster.reserve(node, request.workload, request.cpu_millis, request.memory_mb)
+        return placed
+    loose = replace(request, distinct_nodes=False)
+    nodes: list[str] = []
+    taken = {item.node for item in members if item.live}
+    while len(nodes) < wanted:
+        placed = place(cluster, loose, 1, frozenset(taken))
+        if placed.shortfall:
+            break
+        nodes += placed.nodes
+        taken.update(placed.nodes)
+        cluster.reserve(placed.nodes[0], request.workload, request.cpu_millis, request.memory_mb)
+    return Placed(tuple(nodes), wanted - len(nodes), placed.reasons)
+
+
+def _start_one(node: str, slot: int, old: Replica | None, deployment: str, template: Template, draft: Draft) -> str:
+    attempt, delay, reason = 0, 0.0, ""
+    if old is not None:
+        attempt, delay = next_attempt(old)
+        reason = f"in place of {old.id}, {old.fate}"
+    name, record = template.assignment(
+        deployment,
+        slot,
+        draft.incarnation,
+        draft.now,
+        attempt=attempt,
+        not_before=draft.now + timedelta(seconds=delay) if delay else None,
+        replaces=old.id if old is not None else "",
+        reason=reason,
+    )
+    draft.change(subjects.ASSIGNMENT, (node, name), record)
+    return name
+
+
+def _drain_excess(live: Sequence[Replica], wanted: int, leaving: Mapping[str, str], draft: Draft) -> None:
+    """Drain those that are too many: what has to leave first, then unhealthy ones, then the most crowded node, then the
+    newest. A healthy one goes only while enough others are healthy."""
+    crowd = Counter(item.node for item in live)
+    healthy = sum(item.healthy for item in live)
+    excess = min(len(live) - wanted, MAX_STEP)
+    order = sorted(live, key=lambda item: (item.assignment.incarnation, item.assignment.slot), reverse=True)
+    while excess > 0 and order:
+        victim = min(order, key=lambda item: (item.id not in leaving, item.healthy, -crowd[item.node]))
+        order.remove(victim)
+        if victim.healthy and healthy - 1 < wanted:
+            if victim.id in leaving:
+                return  # its replacement is not healthy yet
+            continue
+        healthy -= victim.healthy
+        crowd[victim.node] -= 1
+        excess -= 1
+        move(victim, "drain", leaving.get(victim.id, f"one of {len(live)}, {wanted} wanted"), draft)
+
+
+def end(members: Iterable[Replica], why: str, draft: Draft) -> None:
+    """Take a set out of service: drain what is live, stop what is not."""
+    running = [item for item in members if item.assignment.desired == "run"]
+    for item in running[:MAX_STEP]:
+        move(item, "drain" if item.live else "stop", why, draft)
+
+
+def move(item: Replica, desired: Desired, why: str, draft: Draft) -> None:
+    """Write the next value of `desired`."""
+    deadline: datetime | None = item.assignment.drain_deadline
+    if desired == "drain":
+        deadline = draft.now + timedelta(seconds=DRAIN_SECONDS)
+    record = item.assignment.model_copy(update={"desired": desired, "drain_deadline": deadline, "reason": why})
+    draft.change(subjects.ASSIGNMENT, item.key, record)
+    draft.outcomes.append(f"{desired} {item.id}: {why}")
+    draft.because(item.version.sequence)
+
+
+def progress(members: Sequence[Replica], environment: Key, draft: Draft) -> None:
+    """Go on with what drains and what stops, whatever set it belongs to."""
+    routed = draft.state.get(subjects.ROUTED_ENVIRONMENT, environment, Routed)
+    steps = 0
+    for item in members:
+        if steps >= MAX_STEP:
+            return
+        if item.assignment.desired == "drain" and (why := _drained(item, routed, draft)):
+            move(item, "stop", why, draft)
+            steps += 1
+        elif item.assignment.desired == "stop" and item.gone:
+            draft.change(subjects.ASSIGNMENT, item.key, None)
+            draft.outcomes.append(f"forget {item.id}: {item.fate}")
+            steps += 1
+
+
+def _drained(item: Replica, routed: Routed | None, draft: Draft) -> str:
+    """Why a draining replica may stop now; empty while it may not."""
+    if not item.live:
+        return item.fate
+    behind, listening_since = _proxies_behind(routed, draft)
+    covered = routed is not None and routed.drains.get(item.id, 0) >= item.version.sequence
+    deadline = item.assignment.drain_deadline
+    if deadline is not None:
+        if draft.now >= deadline:
+            named = f"; proxies behind: {', '.join(behind)}" if covered and behind else ""
+            return "drain deadline" + ("" if covered else "; the routes have not taken it in") + named
+        draft.wake(deadline)
+    if not covered or routed is None or listening_since is None:
+        return ""
+    if draft.now < listening_since:
+        draft.wake(listening_since)
+        return ""
+    return "" if behind else f"routes version {routed.version} is without it, and the proxies have it"
+
+
+def _proxies_behind(routed: Routed | None, draft: Draft) -> tuple[list[str], datetime | None]:
+    """The live proxies that do not serve the version of `routed`, and since when all live ones have been heard."""
+    state = draft.state
+    if routed is None or state.attended_at is None:
+        return [], None
+    behind = []
+    seen: dict[str, Any] = {}
+    for name, heard in sorted(state.proxies.items()):
+        until = heard.at + timedelta(seconds=PROXY_LIVE_SECONDS)
+        if draft.now >= until:
+            continue
+        seen[name] = heard.version
+        if heard.version < routed.version or heard.error:
+            behind.append(f"{name}: {heard.error}" if heard.error else name)
+            draft.wake(until)
+    draft.observation["proxies"] = seen
+    return behind, state.attended_at + timedelta(seconds=PROXY_LIVE_SECONDS)

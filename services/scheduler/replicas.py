@@ -1,0 +1,155 @@
+"""What is known of the replicas of an environment, read from the records.
+
+A replica is *gone* when its instance has failed or stopped, *lost* when its node is down or decommissioned, *live*
+otherwise. Gone and lost ones do not count. A live one has to leave when its node drains, when it stays unhealthy, or when
+it has not become healthy by its deadline.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import count
+
+from services.scheduler.draft import Draft
+from services.scheduler.state import State
+from shared import subjects
+from shared.model.assignment import Assignment, Instance
+from shared.model.node import NodeControl
+from shared.model.run import RunSpec
+from shared.service import Version
+from shared.subjects import Key
+
+UNHEALTHY_SECONDS = 60
+"""A replica that was healthy is replaced when it has been unhealthy for so long."""
+DEFAULT_GRACE_SECONDS = 60.0
+BACKOFF_SECONDS = 10
+MAX_BACKOFF_SECONDS = 300
+RESET_AFTER_HEALTHY_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """An assignment with what is known of it. `instance_at` is the server's timestamp of the instance's report."""
+
+    key: Key
+    version: Version
+    assignment: Assignment
+    instance: Instance | None
+    instance_at: datetime | None
+    lost: bool
+    node_drains: bool
+
+    @property
+    def id(self) -> str:
+        return self.key[1]
+
+    @property
+    def node(self) -> str:
+        return self.key[0]
+
+    @property
+    def gone(self) -> bool:
+        return self.instance is not None and self.instance.state in ("failed", "stopped")
+
+    @property
+    def live(self) -> bool:
+        return not self.gone and not self.lost
+
+    @property
+    def healthy(self) -> bool:
+        return self.live and self.instance is not None and self.instance.state == "healthy"
+
+    @property
+    def started(self) -> bool:
+        return self.live and self.instance is not None and self.instance.state in ("running", "healthy", "unhealthy")
+
+    @property
+    def runs(self) -> bool:
+        """Wanted and there, as far as is known."""
+        return self.assignment.desired == "run" and self.live
+
+    @property
+    def fate(self) -> str:
+        """What became of it, for people."""
+        if self.lost:
+            return f"lost with node {self.node}"
+        if self.instance is None:
+            return "not reported yet"
+        code = "" if self.instance.exit_code is None else f" with exit code {self.instance.exit_code}"
+        return f"{self.instance.state}{code}" + (f": {self.instance.message}" if self.instance.message else "")
+
+
+def replicas_of(state: State, environment: Key) -> list[Replica]:
+    """Every replica of an environment, by id."""
+    return sorted(
+        (_replica(state, key) for key in state.replicas_of.get(environment, ())), key=lambda r: (r.id, r.node)
+    )
+
+
+def _replica(state: State, key: Key) -> Replica:
+    version = state.tables[subjects.ASSIGNMENT][key]
+    assert isinstance(version.record, Assignment)
+    report = state.tables[subjects.INSTANCE].get(key)
+    instance = report.record if report is not None and isinstance(report.record, Instance) else None
+    control = state.get(subjects.NODE_CONTROL, (key[0],), NodeControl)
+    return Replica(
+        key=key,
+        version=version,
+        assignment=version.record,
+        instance=instance,
+        instance_at=report.at if report is not None else None,
+        lost=state.node_gone(key[0]),
+        node_drains=control is not None and control.drain,
+    )
+
+
+def health_seconds(run: RunSpec) -> float:
+    """How long a replica may take to become healthy: twice the grace and a minute (reference: `health_deadline`)."""
+    grace = run.healthcheck.grace_period_seconds if run.healthcheck else 0
+    return 2 * (grace or DEFAULT_GRACE_SECONDS) + 60
+
+
+def must_leave(item: Replica, draft: Draft) -> str:
+    """Why a live replica has to be replaced; empty where it has not. Notes when it would have to."""
+    if item.node_drains:
+        return f"node {item.node} drains"
+    if item.healthy:
+        return ""
+    at, why = _patience(item)
+    if draft.now >= at:
+        return why
+    draft.wake(at)
+    return ""
+
+
+def _patience(item: Replica) -> tuple[datetime, str]:
+    """Until when a replica that is not healthy is borne with, and the reason after that."""
+    state = item.instance.state if item.instance is not None else "not reported"
+    if state == "unhealthy" and item.instance_at is not None:
+        return item.instance_at + timedelta(seconds=UNHEALTHY_SECONDS), f"unhealthy for {UNHEALTHY_SECONDS} s"
+    seconds = health_seconds(item.assignment.run)
+    start = max(item.assignment.created_at, item.assignment.not_before or item.assignment.created_at)
+    return start + timedelta(seconds=seconds), f"{state}, not healthy within {seconds:.0f} s"
+
+
+def next_attempt(old: Replica) -> tuple[int, float]:
+    """The number of the start that follows `old`, and the seconds to hold it back: none, then 10 doubling to 300.
+
+    Ten minutes of health start the count anew; leaving for the node's sake is no failure.
+    """
+    if old.lost or old.node_drains:
+        return old.assignment.attempt, 0.0
+    seen = old.instance
+    healthy = seen.since - seen.healthy_since if seen is not None and seen.healthy_since is not None else timedelta()
+    if healthy.total_seconds() >= RESET_AFTER_HEALTHY_SECONDS:
+        return 1, 0.0
+    attempt = old.assignment.attempt + 1
+    if attempt < 2:
+        return attempt, 0.0
+    return attempt, float(min(BACKOFF_SECONDS * 2 ** min(attempt - 2, 10), MAX_BACKOFF_SECONDS))
+
+
+def free_slots(members: Iterable[Replica]) -> Iterator[int]:
+    """Slots, from 0, that no replica of the set holds that may still be running somewhere."""
+    held = {item.assignment.slot for item in members if not item.gone}
+    return (slot for slot in count() if slot not in held)

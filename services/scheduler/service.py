@@ -1,0 +1,34 @@
+"""The scheduler as a value."""
+
+from services.scheduler.decide import decide
+from services.scheduler.queries import explain_query, place_query, state_query
+from services.scheduler.state import READS, SERVICE, State, attend, fold, observe, settle
+from shared import subjects
+from shared.service import Service
+
+OWNS = (
+    subjects.FLEET,
+    subjects.NODE_STATUS,
+    subjects.ASSIGNMENT,
+    subjects.DEPLOYMENT,
+    subjects.ACTIVE,
+    subjects.SCALE,
+)
+KEEPS = (subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.NODE_CONTROL)
+
+
+def service() -> Service[State]:
+    return Service(
+        name=SERVICE,
+        reads=READS,
+        owns=OWNS,
+        keeps=KEEPS,
+        observes=("node", "proxy"),
+        new_state=State,
+        fold=fold,
+        decide=decide,
+        settle=settle,
+        observe=observe,
+        attend=attend,
+        queries={"place": place_query, "state": state_query, "explain": explain_query},
+    )
