@@ -1,154 +1,141 @@
 """Which nodes take the replicas of a workload: pure, deterministic, and by reservations only, never by live usage.
 
-A node passes the filters in this order: not excluded, available, platform, labels, pin, `distinct_nodes`, memory, CPU.
-Of those that pass, the smallest key wins: `(replicas of the workload on the node, in its region, -free memory, name)`.
+Of the nodes that pass the filters (`fitting`), the smallest key wins: `(replicas of the workload on the node, in its
+region, -free memory, name)`. So replicas go to nodes without one as long as there are any, and those stand in order in
+the index; only then, level by level, to the nodes that hold the fewest. Choosing costs what the workload's own replicas
+and the few nodes looked at cost, not what the cluster does.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from typing import Any
 
-UNLIMITED = 2**63 - 1
+from services.scheduler.cluster import Cluster
+from services.scheduler.fitting import UNLIMITED, Request, ruled_out, too_full
+from services.scheduler.node_index import Entry, Group, Selection, orders_of
+from services.scheduler.rejections import Pick, Search, explain
 
+__all__ = ["Cluster", "Placed", "Request", "place"]
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be placed. `cpu_millis` and `memory_mb` are effective (above 0), `constraints` sorted by label."""
-
-    workload: str
-    cpu_millis: int
-    memory_mb: int
-    constraints: tuple[tuple[str, str], ...] = ()
-    platforms: tuple[str, ...] = ()
-    distinct_nodes: bool = False
-    pin: str | None = None
+Crowded = tuple[int, str, str, int]
+"""A node that holds replicas: `(-free memory, name, region, free CPU)`, the picks of this call taken off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The nodes in the order in which they were picked, how many replicas found none, and why (JSON-able)."""
+    """The nodes in the order in which they were picked, how many replicas found none, and why (see `rejections`)."""
 
     nodes: tuple[str, ...]
     shortfall: int
     reasons: Mapping[str, Any]
 
 
-@dataclass(slots=True)
-class _Node:
-    labels: Mapping[str, str]
-    platform: str
-    cpu_millis: int
-    memory_mb: int
-    unavailable: str
-
-
-class Cluster:
-    """Nodes, and what is reserved on them. Independent of the order in which it is told."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, _Node] = {}
-        self._used: dict[str, list[int]] = {}
-        self._replicas: dict[str, dict[str, int]] = {}
-
-    def set_node(
-        self,
-        name: str,
-        labels: Mapping[str, str],
-        platform: str,
-        cpu_millis: int,
-        memory_mb: int,
-        unavailable: str = "",
-    ) -> None:
-        """Add or change a node. `unavailable`: "" = may take replicas, else why not ("down", "cordoned", ...)."""
-        self._nodes[name] = _Node(dict(labels), platform, cpu_millis, memory_mb, unavailable)
-
-    def remove_node(self, name: str) -> None:
-        """Forget a node; what is reserved on it stays reserved, should it come back."""
-        self._nodes.pop(name, None)
-
-    def reserve(self, node: str, workload: str, cpu_millis: int, memory_mb: int) -> None:
-        """One more replica of the workload on the node, which may be unknown yet."""
-        self._add(node, workload, cpu_millis, memory_mb, 1)
-
-    def release(self, node: str, workload: str, cpu_millis: int, memory_mb: int) -> None:
-        """The opposite of `reserve`, with the same amounts."""
-        self._add(node, workload, -cpu_millis, -memory_mb, -1)
-
-    def _add(self, node: str, workload: str, cpu_millis: int, memory_mb: int, count: int) -> None:
-        used = self._used.setdefault(node, [0, 0])
-        used[0] += cpu_millis
-        used[1] += memory_mb
-        replicas = self._replicas.setdefault(workload, {})
-        replicas[node] = replicas.get(node, 0) + count
-        if not replicas[node]:
-            del replicas[node]
-
-    def replicas(self, workload: str) -> Mapping[str, int]:
-        """How many replicas of the workload are reserved, per node."""
-        return dict(self._replicas.get(workload, {}))
-
-    def fits(self, node: str, request: Request) -> bool:
-        """Whether the node passes all filters now."""
-        return bool(place(self, request, 1, frozenset(self._nodes) - {node}).nodes)
-
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        """What is reserved and released inside is undone at the end."""
-        before = (
-            {name: list(used) for name, used in self._used.items()},
-            {name: dict(counts) for name, counts in self._replicas.items()},
-        )
-        try:
-            yield
-        finally:
-            self._used, self._replicas = before
-
-
 def place(cluster: Cluster, request: Request, count: int, exclude: frozenset[str] = frozenset()) -> Placed:
     """Choose nodes for `count` replicas. Nothing is reserved: the caller reserves what it takes."""
-    picks: list[str] = []
-    rejected: dict[str, int] = {}
-    with cluster.trial():
-        for _ in range(count):
-            best: tuple[Any, ...] | None = None
-            rejected = {}
-            own = cluster._replicas.get(request.workload, {})
-            regions: dict[str, int] = {}
-            for name, n in own.items():
-                if name in cluster._nodes:
-                    region = cluster._nodes[name].labels.get("region", "")
-                    regions[region] = regions.get(region, 0) + n
-            for name, node in cluster._nodes.items():
-                used = cluster._used.get(name, [0, 0])
-                reason = ""
-                if name in exclude:
-                    reason = "excluded"
-                elif node.unavailable:
-                    reason = node.unavailable
-                elif request.platforms and node.platform not in request.platforms:
-                    reason = "platform"
-                elif any(node.labels.get(key, "") != value for key, value in request.constraints):
-                    reason = "labels"
-                elif request.pin and request.pin != name:
-                    reason = "pin"
-                elif request.distinct_nodes and own.get(name):
-                    reason = "distinct_nodes"
-                elif node.memory_mb and used[1] + request.memory_mb > node.memory_mb:
-                    reason = "memory"
-                elif node.cpu_millis and used[0] + request.cpu_millis > node.cpu_millis:
-                    reason = "cpu"
-                if reason:
-                    rejected[reason] = rejected.get(reason, 0) + 1
-                    continue
-                free = max(0, node.memory_mb - used[1]) if node.memory_mb else UNLIMITED
-                key = (own.get(name, 0), regions.get(node.labels.get("region", ""), 0), -free, name)
-                if best is None or key < best:
-                    best = key
-            if best is None:
-                break
-            picks.append(best[3])
-            cluster.reserve(best[3], request.workload, request.cpu_millis, request.memory_mb)
-    considered = len(cluster._nodes)
-    reasons = {"considered": considered, "feasible": considered - sum(rejected.values()), "rejected": rejected}
-    return Placed(tuple(picks), max(0, count) - len(picks), reasons)
+    selection = cluster.index.select(request)
+    own = cluster.workloads.get(request.workload, {})
+    search = Search(request, exclude, selection, _orders(cluster, request, selection), own, max(0, count))
+    regions = _replicas_by_region(cluster, own)
+    levels: dict[int, list[Crowded]] = {}
+    _spread(search, regions, levels)
+    if search.missing and not request.distinct_nodes:
+        _add_own(cluster, search, levels)
+        _crowd(search, regions, levels)
+    return Placed(tuple([pick.node for pick in search.picks]), search.missing, explain(cluster, search))
+
+
+def _orders(cluster: Cluster, request: Request, selection: Selection) -> tuple[Group, ...]:
+    """The nodes that pass all filters but those of capacity, in order."""
+    if request.pin is None:
+        return selection.orders()
+    node = cluster.nodes.get(request.pin)
+    if node is None or not node.known or ruled_out(node, request):
+        return ()
+    return orders_of((node,))
+
+
+def _replicas_by_region(cluster: Cluster, own: Mapping[str, int]) -> dict[str, int]:
+    regions: dict[str, int] = {}
+    for name, replicas in own.items():
+        node = cluster.nodes[name]
+        if node.known:
+            regions[node.region] = regions.get(node.region, 0) + replicas
+    return regions
+
+
+def _spread(search: Search, regions: dict[str, int], levels: dict[int, list[Crowded]]) -> None:
+    """Pick nodes that hold no replica of the workload.
+
+    The heap has the best node of each order. A pick makes its region's other entries look better than they are; they
+    are put right when they come to the top.
+    """
+    request, own, exclude = search.request, search.own, search.exclude
+    heap: list[tuple[int, Entry, Group]] = []
+    for order in search.orders:
+        entry = order.first(request, own, exclude)
+        if entry is not None:
+            heap.append((regions.get(order.region, 0), entry, order))
+    heapify(heap)
+    while heap and search.missing:
+        in_region, entry, order = heap[0]
+        now = regions.get(order.region, 0)
+        if in_region != now:
+            heapreplace(heap, (now, entry, order))
+            continue
+        search.take(Pick(entry[1], 0, now, order.region, -entry[0]))
+        regions[order.region] = now + 1
+        if not search.missing:
+            return
+        _keep_if_it_fits(levels, 1, (entry[0], entry[1], order.region, entry[2].free_cpu), request)
+        following = order.next(entry, request, own, exclude)
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (now + 1, following, order))
+
+
+def _keep_if_it_fits(levels: dict[int, list[Crowded]], level: int, node: Crowded, request: Request) -> None:
+    """The node has been picked: it stands among those of the next level, where it can take another."""
+    negative, name, region, cpu = node
+    memory_left = _less(-negative, request.memory_mb)
+    cpu_left = _less(cpu, request.cpu_millis)
+    if not too_full(cpu_left, memory_left, request):
+        levels.setdefault(level, []).append((-memory_left, name, region, cpu_left))
+
+
+def _less(free: int, need: int) -> int:
+    return free if free == UNLIMITED else free - need
+
+
+def _add_own(cluster: Cluster, search: Search, levels: dict[int, list[Crowded]]) -> None:
+    """The nodes that held replicas before this call, at the level of how many."""
+    request = search.request
+    for name, replicas in search.own.items():
+        node = cluster.nodes[name]
+        if not node.known or name in search.exclude or ruled_out(node, request):
+            continue
+        memory_left, cpu_left = node.memory_left(), node.cpu_left()
+        if not too_full(cpu_left, memory_left, request):
+            levels.setdefault(replicas, []).append((-memory_left, name, node.region, cpu_left))
+
+
+def _crowd(search: Search, regions: dict[str, int], levels: dict[int, list[Crowded]]) -> None:
+    """Pick nodes that hold replicas, the fewest first. A pick moves its node up, so a level left behind stays empty."""
+    while levels and search.missing:
+        level = min(levels)
+        waiting: dict[str, list[Crowded]] = {}
+        for node in sorted(levels.pop(level), reverse=True):
+            waiting.setdefault(node[2], []).append(node)
+        heap = [(regions.get(region, 0), nodes.pop(), nodes) for region, nodes in waiting.items()]
+        heapify(heap)
+        while heap and search.missing:
+            in_region, node, others = heap[0]
+            negative, name, region, _ = node
+            search.take(Pick(name, level, in_region, region, -negative))
+            regions[region] = in_region + 1
+            _keep_if_it_fits(levels, level + 1, node, search.request)
+            if others:
+                heapreplace(heap, (in_region + 1, others.pop(), others))
+            else:
+                heappop(heap)
