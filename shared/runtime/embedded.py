@@ -62,7 +62,7 @@ class EmbeddedServer:
                 stderr=output,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C reaches the parent, which stops its services first
-                preexec_fn=_die_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509 - one call
+                preexec_fn=die_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509 - one call
             )
         self._wait_until_it_answers(log)
         return self.url
@@ -121,7 +121,7 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """The kernel ends the child when the thread that starts it ends, so `start` belongs into the main thread."""
     libc = ctypes.CDLL(None, use_errno=True)
 
