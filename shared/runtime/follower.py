@@ -99,6 +99,7 @@ class Follower:
         self._queue: deque[Message | _Mark] = deque()
         self._ready = asyncio.Event()
         self._restarted = False
+        self._poked = False
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._created = ""
@@ -114,7 +115,7 @@ class Follower:
         self._task = asyncio.create_task(self._keep_following(), name=f"follow {self._stream}")
 
     async def next(self, timeout: float | None) -> list[Message] | Restarted:  # noqa: ASYNC109 - a quiet log is no error
-        """The next batch, at most 2,000 messages. Empty at the timeout, and when the load has just ended."""
+        """The next batch, at most 2,000 messages. Empty at the timeout, after `poke`, and when the load just ended."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._restarted:
@@ -122,7 +123,8 @@ class Follower:
                 return RESTARTED
             was_caught_up = self.caught_up
             batch = await self._take()
-            if batch or self.caught_up != was_caught_up:
+            if batch or self._poked or self.caught_up != was_caught_up:
+                self._poked = False
                 return batch
             self._ready.clear()
             remaining = None if deadline is None else deadline - time.monotonic()
@@ -130,6 +132,11 @@ class Follower:
                 return []
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), remaining)
+
+    def poke(self) -> None:
+        """Let `next` return at once: something else than the log wants the reader's attention."""
+        self._poked = True
+        self._ready.set()
 
     async def stop(self) -> None:
         for take_back in self._take_back:

@@ -125,9 +125,10 @@ def _headers(raw: bytes) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-async def history(bus: Bus, subject: str) -> list[Message]:
-    """Every version of a subject that is kept, oldest first."""
-    return await _drain(bus, [subject], start=1)
+async def history(bus: Bus, subject: str, start: int = 1) -> list[Message]:
+    """Every version of a subject that is kept, oldest first, from the sequence `start` on."""
+    # A token may be a literal `*`, which a filter takes for any token.
+    return [message for message in await _drain(bus, [subject], start) if message.subject == subject]
 
 
 async def load(bus: Bus, filters: Sequence[str]) -> list[Version]:

@@ -1,0 +1,134 @@
+"""The state of a service and how the log gets into it: folding, once per version, and the load.
+
+The one writer is the fold loop of the instance; queries read behind the same lock. A message that cannot be read changes
+nothing; it is remembered, for the leader to answer. When the load ends, a subject whose last version cannot be read gets
+its newest valid one, so that a state is the same whether it was loaded or followed.
+"""
+
+import gc
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import structlog
+from aiorwlock import RWLock
+
+from shared import subjects
+from shared.errors import InvalidRecord, InvalidSubject
+from shared.runtime.clock import ServiceClock
+from shared.runtime.encode import Outgoing, is_tombstone
+from shared.runtime.follower import Message
+from shared.runtime.lease import monotonic
+from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, printable
+from shared.runtime.records import version_of
+from shared.runtime.sequences import Sequences
+from shared.service import Service
+
+log = structlog.get_logger(__name__)
+
+History = Callable[[str], Awaitable[list[Message]]]
+
+
+class World:
+    """`state` behind `lock`; `unreadable` holds the last bad message of each subject that has one."""
+
+    def __init__(self, service: Service[Any]) -> None:
+        self.service = service
+        self.lock = RWLock()
+        self.clock = ServiceClock()
+        self.term_subject = subjects.TERM.subject(service.name)
+        self._reads = frozenset(service.reads)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: a load follows. The garbage collector pauses for it, since a load only adds."""
+        self.state: Any = self.service.new_state()
+        self.sequences = Sequences()
+        self.unreadable: dict[str, Message] = {}
+        self.last_term = 0
+        self.loaded = False
+        self.folded = 0
+        gc.disable()
+
+    def filters(self) -> list[str]:
+        """What has to be followed."""
+        kinds = dict.fromkeys((*self.service.reads, *self.service.keeps))
+        return [*(kind.subject_filter for kind in kinds), self.term_subject]
+
+    async def fold(self, messages: Sequence[Message], position: int) -> bool:
+        """Fold a batch; `position` is the follower's after it. True if there was anything new to decide upon."""
+        before = self.folded
+        if messages:
+            reading = monotonic()
+            async with self.lock.writer:
+                for message in messages:
+                    self._fold_one(message)
+            self.clock.received(messages[-1].at, reading)
+        self.sequences.received(position)
+        return self.folded != before
+
+    def _fold_one(self, message: Message) -> None:
+        subject, sequence = message.subject, message.sequence
+        if subject == self.term_subject:
+            self.last_term = max(self.last_term, sequence)
+            return
+        try:
+            version = version_of(message)
+        except (InvalidRecord, InvalidSubject) as error:
+            self._set_aside(message, error)
+            return
+        if self.unreadable:
+            self.unreadable.pop(subject, None)
+        if self.sequences.accept(subject, sequence):
+            self.folded += 1
+            if version.kind in self._reads:
+                self.service.fold(self.state, version)
+        if version.record is None:
+            self.sequences.forget(subject, sequence)
+
+    def _set_aside(self, message: Message, error: Exception) -> None:
+        if is_tombstone(message.headers):
+            self.unreadable.pop(message.subject, None)  # the answer to a malformed subject
+            return
+        log.warning("a message cannot be read", sequence=message.sequence, error=printable(str(error))[:2000])
+        kept = replace(
+            message, body=message.body[:MAX_REJECTED_BODY_BYTES]
+        )  # a flood of large ones must not fill memory
+        self.unreadable[message.subject] = kept
+        self.folded += 1
+
+    async def finish_load(self, history: History) -> None:
+        """The load has ended: replace what cannot be read by its newest valid version, then count as loaded."""
+        for subject in list(self.unreadable):
+            if subjects.kind_of(subject)[0] in self._reads:
+                versions = await history(subject)
+                async with self.lock.writer:
+                    self._fold_newest_valid(versions)
+        self.loaded = True
+        gc.enable()
+        gc.collect()
+        gc.freeze()  # what was loaded stays: later collections need not look at it
+
+    def _fold_newest_valid(self, versions: Sequence[Message]) -> None:
+        for message in reversed(versions):
+            try:
+                version = version_of(message)
+            except (InvalidRecord, InvalidSubject):
+                continue
+            if self.sequences.accept(message.subject, message.sequence):
+                self.service.fold(self.state, version)
+            return
+
+    def fold_own(self, outgoing: Iterable[Outgoing], sequences: range, now: datetime) -> None:
+        """Fold what was committed at the sequences of its acknowledgement. The caller holds the writer's lock.
+
+        The server's timestamps are not in the acknowledgement: their versions carry `now`, the time of the decision.
+        """
+        for message, sequence in zip(outgoing, sequences, strict=True):
+            if message.kind in self._reads and self.sequences.accept(message.subject, sequence):
+                self.service.fold(self.state, message.version(sequence, now))
+            bad = self.unreadable.get(message.subject)
+            if bad is not None and bad.sequence < sequence:
+                del self.unreadable[message.subject]
+        self.sequences.acknowledged(sequences)
