@@ -1,0 +1,50 @@
+"""`steer`: the commands, and how their errors become exit codes."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from services.cli import apply, demo, deploy, explain, reading, status, up
+from services.cli.exits import MEANINGS, Exit, code_of
+from services.cli.output import say
+from shared.errors import SteerError
+
+CODES = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
+
+app = typer.Typer(
+    help="Say what should run, and see what does. A server is found by STEER_NATS_URL, else by the data directory "
+    "of `steer up`, else at nats://127.0.0.1:4222.",
+    epilog=CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("up")(up.command)
+app.command("demo")(demo.command)
+app.command("apply")(apply.command)
+app.command("deploy")(deploy.deploy)
+app.command("rollback")(deploy.rollback)
+app.command("get")(reading.get)
+app.command("explain")(explain.command)
+app.command("watch")(reading.watch)
+app.command("status")(status.command)
+app.command("delete")(reading.delete)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; ends with `SystemExit`."""
+    try:
+        app(args=list(arguments) if arguments is not None else None, prog_name="steer")
+    except SteerError as error:
+        say(f"steer: {error}", style="red")
+        sys.exit(code_of(error))
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stderr.close()
+        sys.exit(Exit.OK)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`steer demo`."""
+
+
+def command() -> None:
+    """Not yet."""

@@ -1,0 +1,231 @@
+"""`steer explain`: why something is as it is, from the decisions that the services recorded beside what they did.
+
+The thing is told by the number of its names: a node has one, an assignment two, an environment three, a deployment four.
+An assignment's reasons are those of the decisions that wrote it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from services.cli import fleet, names
+from services.cli.exits import Failed, Refused
+from services.cli.fleet import Replica
+from services.cli.output import Format, Output, as_json, line, table
+from services.cli.reading import several
+from services.cli.session import DEFAULT_DATA, Data, run
+from services.cli.summary import summary
+from services.cli.world import World, readable
+from shared import subjects
+from shared.model.assignment import Assignment
+from shared.model.service import DecisionRecord, Notice
+from shared.runtime import records
+from shared.runtime.bus import Bus
+from shared.service import Version
+from shared.subjects import Key, Kind
+
+THINGS: dict[int, tuple[Kind, ...]] = {
+    1: (subjects.NODE, subjects.NODE_CONTROL, subjects.NODE_STATUS),
+    2: (subjects.ASSIGNMENT, subjects.INSTANCE),
+    3: (subjects.ENVIRONMENT, subjects.ACTIVE, subjects.SCALE),
+    4: (subjects.DEPLOY, subjects.DEPLOYMENT),
+}
+"""What is known of a thing, by the number of its names; the first record is the thing itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One decision: what was decided, why, and where in the log that stands."""
+
+    subject: str
+    sequence: int
+    record: DecisionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is known of a thing. The decisions are in the order in which they were made."""
+
+    about: str
+    key: Key
+    present: tuple[Version, ...]
+    replicas: tuple[Replica, ...]
+    decisions: tuple[Told, ...]
+    notices: tuple[tuple[Key, Notice], ...]
+
+
+def command(
+    thing: Annotated[
+        str,
+        typer.Argument(metavar="THING", help="node, node/assignment, project/app/environment, or …/deployment id."),
+    ],
+    *,
+    last: Annotated[int, typer.Option(help="How many decisions to show, the newest.", min=1)] = 10,
+    data: Data = DEFAULT_DATA,
+    output: Output = Format.TEXT,
+) -> None:
+    """Say why something is where it is, why it is not running, and what it waits for."""
+    kind, key = _thing(thing)
+
+    async def work(bus: Bus) -> None:
+        explanation = await explain(bus, kind, key)
+        if output is Format.JSON:
+            as_json(_plain(explanation, last))
+        else:
+            show(explanation, last)
+
+    run(work, data)
+
+
+def _thing(text: str) -> tuple[Kind, Key]:
+    kinds = THINGS.get(len(text.split("/")))
+    if kinds is None:
+        raise Refused(f"{text}: a node, a node/assignment, a project/app/environment, or one with a deployment's id")
+    return kinds[0], names.key_of(kinds[0], text)
+
+
+async def explain(bus: Bus, kind: Kind, key: Key) -> Explanation:
+    """Raises `Failed` where nothing is known of it."""
+    world = World()
+    for each in (*fleet.KINDS, *THINGS[len(key)]):
+        for version in await several(bus, each, ()):
+            world.take(version)
+    present = tuple(v for each in THINGS[len(key)] if (v := world.version(each, key)) is not None)
+    decisions = tuple([told async for told in _decisions(bus, kind, key, present)])
+    if not present and not decisions:
+        raise Failed(f"{names.joined(key)}: nothing is known of it")
+    found = {1: {"node": key[0]}, 3: {"environment": key}}.get(len(key))
+    replicas = tuple(fleet.replicas(world, **found)) if found else ()  # type: ignore[arg-type]
+    return Explanation(kind.name, key, present, replicas, decisions, tuple(fleet.notices(world, key)))
+
+
+async def _decisions(bus: Bus, kind: Kind, key: Key, present: Sequence[Version]) -> Any:
+    for subject_filter in _filters(kind, key, present):
+        for told in await _history(bus, subject_filter):
+            if kind is not subjects.ASSIGNMENT or kind.subject(*key) in told.record.changes:
+                yield told
+
+
+def _filters(kind: Kind, key: Key, present: Sequence[Version]) -> Iterator[str]:
+    """The subjects of the decisions that may speak of a thing."""
+    environment = key
+    if kind is subjects.ASSIGNMENT:
+        assignment = present[0].record if present else None
+        if not isinstance(assignment, Assignment):
+            return
+        environment = tuple(assignment.workload.key.split("/"))
+    elif kind is subjects.NODE:
+        yield subjects.DECISION.subject("*", "node", *key)
+        return
+    elif kind is subjects.DEPLOY:
+        yield subjects.DECISION.subject("*", "deployment", *key)
+        return
+    yield subjects.DECISION.subject("*", "environment", *environment)
+    yield subjects.DECISION.subject("*", "deployment", *environment, "*")
+
+
+async def _history(bus: Bus, subject_filter: str) -> list[Told]:
+    versions = [readable(message) for message in await records.history(bus, subject_filter)]
+    return [
+        Told(version.kind.subject(*version.key), version.sequence, version.record)
+        for version in versions
+        if version is not None and isinstance(version.record, DecisionRecord)
+    ]
+
+
+def show(explanation: Explanation, last: int = 10) -> None:
+    """For people."""
+    line(f"{explanation.about} {names.joined(explanation.key)}", style="bold")
+    for version in explanation.present:
+        line(f"  {version.kind.name}: {summary(version.record)} (sequence {version.sequence})")
+    for _, notice in explanation.notices:
+        line(f"  {notice.severity}: {notice.message}", style="yellow" if notice.severity != "info" else None)
+    if explanation.replicas:
+        line()
+        table(
+            ["NODE", "ASSIGNMENT", "ENVIRONMENT", "RELEASE", "DESIRED", "STATE", "PORTS"],
+            (replica_row(replica) for replica in explanation.replicas),
+        )
+    for told in sorted(explanation.decisions, key=lambda each: each.sequence)[-last:]:
+        line()
+        line(f"decided at sequence {told.sequence}: {told.record.outcome}", style="bold")
+        line(
+            f"  {told.record.now:%H:%M:%S.%f}"[:-3] + f", reading the log up to {told.record.read_sequence}",
+            style="dim",
+        )
+        line(f"  {told.subject}", style="dim")
+        for text in [*rendered(told.record.reasons), *rendered(told.record.observation)]:
+            line(f"  {text}")
+
+
+def replica_row(replica: Replica) -> tuple[str, ...]:
+    ports = replica.instance.ports if replica.instance else {}
+    return (
+        replica.node,
+        replica.id,
+        replica.assignment.workload.key,
+        replica.assignment.release,
+        replica.assignment.desired,
+        replica.state,
+        " ".join(f"{name}:{port}" for name, port in ports.items()),
+    )
+
+
+def rendered(value: Any, indent: str = "") -> Iterator[str]:
+    """Nested reasons as indented lines; what is flat stays on one."""
+    match value:
+        case dict():
+            for name, inner in value.items():
+                if _flat(inner):
+                    yield f"{indent}{name}: {_inline(inner)}"
+                else:
+                    yield f"{indent}{name}:"
+                    yield from rendered(inner, indent + "  ")
+        case list() | tuple():
+            for inner in value:
+                yield f"{indent}- {_inline(inner)}"
+        case _:
+            yield f"{indent}{_inline(value)}"
+
+
+def _flat(value: Any) -> bool:
+    match value:
+        case dict():
+            return all(not isinstance(inner, dict | list) for inner in value.values()) and len(value) <= 8
+        case list():
+            return all(not isinstance(inner, dict | list) for inner in value)
+        case _:
+            return True
+
+
+def _inline(value: Any) -> str:
+    match value:
+        case dict():
+            return ", ".join(f"{name} {_inline(inner)}" for name, inner in value.items()) or "none"
+        case list() | tuple():
+            return ", ".join(_inline(inner) for inner in value) or "none"
+        case None:
+            return "unlimited"
+        case _:
+            return str(value)
+
+
+def _plain(explanation: Explanation, last: int) -> dict[str, Any]:
+    decisions = sorted(explanation.decisions, key=lambda each: each.sequence)[-last:]
+    return {
+        "about": explanation.about,
+        "name": names.joined(explanation.key),
+        "records": {version.kind.name: version.record for version in explanation.present},
+        "replicas": [
+            {"node": r.node, "assignment": r.id, "wanted": r.assignment, "seen": r.instance}
+            for r in explanation.replicas
+        ],
+        "decisions": [
+            {"subject": d.subject, "sequence": d.sequence, **d.record.model_dump(mode="json")} for d in decisions
+        ],
+        "notices": [
+            {"key": names.joined(key), **notice.model_dump(mode="json")} for key, notice in explanation.notices
+        ],
+    }
