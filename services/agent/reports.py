@@ -10,7 +10,7 @@ import random
 import structlog
 
 from shared import subjects
-from shared.errors import InvalidRecord, SteerError, Unavailable
+from shared.errors import InvalidRecord, InvalidSubject, SteerError, Unavailable
 from shared.model.assignment import Instance
 from shared.runtime import records
 from shared.runtime.bus import Bus
@@ -53,7 +53,7 @@ class Reports:
         for assignment in sorted(assignments):
             try:
                 version = await records.get(bus, subjects.INSTANCE, (self._node, assignment))
-            except InvalidRecord as error:
+            except (InvalidRecord, InvalidSubject) as error:
                 log.warning("an instance record cannot be read", assignment=assignment, reason=str(error))
                 continue
             record = version.record if version is not None else None
