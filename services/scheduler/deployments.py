@@ -117,7 +117,7 @@ def _overdue(record: Deployment, draft: Draft) -> Step | None:
         draft.wake(record.deadline)
         return None
     pending = draft.reasons.get("pending")
-    why = f": {pending['placed']} of {pending['wanted']} could be placed" if pending else ""
+    why = f": {pending['missing']} of {pending['wanted']} replicas have no place" if pending else ""
     return Step("failed", f"not done with {record.phase} by its deadline{why}")
 
 
@@ -173,7 +173,9 @@ def _placing(rollout: Rollout, record: Deployment) -> Step | None:
     missing = record.replicas - sum(item.runs for item in members)
     if missing > 0:
         lost = [item for item in members if item.assignment.desired == "run" and not item.live]
-        placed = start(members, lost, rollout.id, missing, frozen_template(rollout, record), rollout.draft)
+        placed = start(
+            members, lost, rollout.id, missing, record.replicas, frozen_template(rollout, record), rollout.draft
+        )
         if placed is None or len(placed.nodes) < missing:
             return None
     return Step("starting", "", rollout.deadline(STARTING_SECONDS))

@@ -65,15 +65,13 @@ class Draft:
         if self.state.get(subjects.NOTICE, key, Notice) is not None:
             self.change(subjects.NOTICE, key, None)
 
-    def short(self, placed: Placed, request: Request, wanted: int) -> None:
-        """Not all could be placed: it waits, with the reasons that account for every node."""
+    def short(self, placed: Placed, request: Request, missing: int, wanted: int) -> None:
+        """`missing` of the `wanted` replicas wait, with the reasons that account for every node."""
         self.waiting.append(request)
-        self.reasons["pending"] = {"wanted": wanted, "placed": len(placed.nodes), **placed.reasons}
+        self.reasons["pending"] = {"missing": missing, "wanted": wanted, **placed.reasons}
         filters = ", ".join(sorted(placed.reasons.get("rejected", {}))) or "no nodes"
-        missing = wanted - len(placed.nodes)
-        self.notice(
-            "no_capacity", "warning", f"{missing} of {wanted} replicas have no place: {filters}", **self.pending
-        )
+        message = f"{missing} of {wanted} replicas have no place: {filters}"
+        self.notice("no_capacity", "warning", message, **self.pending)
 
     @property
     def pending(self) -> dict[str, Any]:
@@ -107,6 +105,7 @@ class Draft:
             reasons=self.reasons,
             observation=self.observation,
             cause=self.cause,
+            explain=bool(self.reasons) or any(change.record is not None for change in self.changes),
         )
 
 
@@ -114,5 +113,4 @@ def _why(pending: Any) -> tuple[int, tuple[str, ...]] | None:
     """What makes one wait for capacity different from another: how many are missing, and which filters stand against."""
     if not isinstance(pending, Mapping) or not pending:
         return None
-    missing = int(pending.get("wanted", 0)) - int(pending.get("placed", 0))
-    return missing, tuple(sorted(pending.get("rejected", {})))
+    return int(pending.get("missing", 0)), tuple(sorted(pending.get("rejected", {})))

@@ -24,8 +24,8 @@ from shared.subjects import Key
 
 DRAIN_SECONDS = 30
 PROXY_LIVE_SECONDS = 15
-MAX_STEP = 300
-"""At most so many replicas are started, drained or stopped in one pass, so that it fits into one commit."""
+MAX_STARTS = 200
+"""At most so many replicas are started in one pass, each with the end of another: all fits into one commit."""
 
 
 def converge(members: Sequence[Replica], deployment: str, wanted: int, template: Template | None, draft: Draft) -> None:
@@ -37,39 +37,42 @@ def converge(members: Sequence[Replica], deployment: str, wanted: int, template:
     dead = [item for item in members if item.assignment.desired == "run" and not item.live]
     leaving = {item.id: why for item in live if (why := must_leave(item, draft))}
     if len(live) < wanted:
-        start(members, dead, deployment, wanted - len(live), template, draft)
+        start(members, dead, deployment, wanted - len(live), wanted, template, draft)
         return
-    for item in dead[:MAX_STEP]:
+    for item in dead:
         move(item, "stop", item.fate, draft)
     if len(live) > wanted:
         _drain_excess(live, wanted, leaving, draft)
     elif leaving:
         first = min((item for item in live if item.id in leaving), key=lambda item: (item.healthy, item.id))
         draft.reasons["leaving"] = leaving
-        start(members, [first], deployment, 1, template, draft)
+        start(members, [first], deployment, 1, wanted + 1, template, draft)
 
 
 def start(
     members: Sequence[Replica],
     replaced: Sequence[Replica],
     deployment: str,
+    missing: int,
     wanted: int,
     template: Template | None,
     draft: Draft,
 ) -> Placed | None:
-    """Place and start replicas of a set, each in the place of one of `replaced` while there are any."""
+    """Place and start the `missing` of a set's `wanted` replicas, in the place of `replaced` while there are any."""
     if template is None:
         return None
-    placed = _pick(members, min(wanted, MAX_STEP), template, draft)
+    placed = _pick(members, min(missing, MAX_STARTS), template, draft)
     slots = free_slots(members)
+    picks = placed.reasons.get("picks", ())
     names: dict[str, str] = {}
     for index, node in enumerate(placed.nodes):
         old = replaced[index] if index < len(replaced) else None
-        names[_start_one(node, next(slots), old, deployment, template, draft)] = node
+        why = _why_there(picks[index]) if index < len(picks) else ""
+        names[_start_one(node, next(slots), old, deployment, template, why, draft)] = node
         if old is not None and not old.live:
             move(old, "stop", old.fate, draft)
     if placed.shortfall:
-        draft.short(placed, template.request, wanted)
+        draft.short(placed, template.request, missing - len(placed.nodes), wanted)
     if names:
         nodes = ", ".join(f"{node} ×{times}" if times > 1 else node for node, times in Counter(names.values()).items())
         draft.outcomes.append(f"start {len(names)} of release {template.release} on {nodes}")
@@ -100,11 +103,12 @@ def _pick(members: Sequence[Replica], wanted: int, template: Template, draft: Dr
     return Placed(tuple(nodes), wanted - len(nodes), placed.reasons)
 
 
-def _start_one(node: str, slot: int, old: Replica | None, deployment: str, template: Template, draft: Draft) -> str:
-    attempt, delay, reason = 0, 0.0, ""
+def _start_one(
+    node: str, slot: int, old: Replica | None, deployment: str, template: Template, why: str, draft: Draft
+) -> str:
+    attempt, delay = next_attempt(old) if old is not None else (0, 0.0)
     if old is not None:
-        attempt, delay = next_attempt(old)
-        reason = f"in place of {old.id}, {old.fate}"
+        why = f"in place of {old.id}, {old.fate}; {why}"
     name, record = template.assignment(
         deployment,
         slot,
@@ -113,25 +117,34 @@ def _start_one(node: str, slot: int, old: Replica | None, deployment: str, templ
         attempt=attempt,
         not_before=draft.now + timedelta(seconds=delay) if delay else None,
         replaces=old.id if old is not None else "",
-        reason=reason,
+        reason=why,
     )
     draft.change(subjects.ASSIGNMENT, (node, name), record)
     return name
 
 
+def _why_there(pick: Mapping[str, Any]) -> str:
+    """The key by which the node was the best, in words."""
+    free = pick.get("free_memory_mb")
+    memory = "memory unlimited" if free is None else f"{free} MB free"
+    region = pick["region"] or "-"
+    return f"{pick['replicas_on_node']} replicas on the node, {pick['replicas_in_region']} in region {region}, {memory}"
+
+
 def _drain_excess(live: Sequence[Replica], wanted: int, leaving: Mapping[str, str], draft: Draft) -> None:
     """Drain those that are too many: what has to leave first, then unhealthy ones, then the most crowded node, then the
-    newest. A healthy one goes only while enough others are healthy."""
+    newest. What has to leave stays until all others are healthy, and a healthy one while it is needed."""
     crowd = Counter(item.node for item in live)
     healthy = sum(item.healthy for item in live)
-    excess = min(len(live) - wanted, MAX_STEP)
+    others_are_healthy = all(item.healthy for item in live if item.id not in leaving)
+    excess = len(live) - wanted
     order = sorted(live, key=lambda item: (item.assignment.incarnation, item.assignment.slot), reverse=True)
     while excess > 0 and order:
         victim = min(order, key=lambda item: (item.id not in leaving, item.healthy, -crowd[item.node]))
         order.remove(victim)
+        if victim.id in leaving and not others_are_healthy:
+            return
         if victim.healthy and healthy - 1 < wanted:
-            if victim.id in leaving:
-                return  # its replacement is not healthy yet
             continue
         healthy -= victim.healthy
         crowd[victim.node] -= 1
@@ -141,13 +154,15 @@ def _drain_excess(live: Sequence[Replica], wanted: int, leaving: Mapping[str, st
 
 def end(members: Iterable[Replica], why: str, draft: Draft) -> None:
     """Take a set out of service: drain what is live, stop what is not."""
-    running = [item for item in members if item.assignment.desired == "run"]
-    for item in running[:MAX_STEP]:
-        move(item, "drain" if item.live else "stop", why, draft)
+    for item in members:
+        if item.assignment.desired == "run":
+            move(item, "drain" if item.live else "stop", why, draft)
 
 
 def move(item: Replica, desired: Desired, why: str, draft: Draft) -> None:
-    """Write the next value of `desired`."""
+    """Write the next value of `desired`; left for the next pass where this one is full."""
+    if draft.full:
+        return
     deadline: datetime | None = item.assignment.drain_deadline
     if desired == "drain":
         deadline = draft.now + timedelta(seconds=DRAIN_SECONDS)
@@ -160,17 +175,12 @@ def move(item: Replica, desired: Desired, why: str, draft: Draft) -> None:
 def progress(members: Sequence[Replica], environment: Key, draft: Draft) -> None:
     """Go on with what drains and what stops, whatever set it belongs to."""
     routed = draft.state.get(subjects.ROUTED_ENVIRONMENT, environment, Routed)
-    steps = 0
     for item in members:
-        if steps >= MAX_STEP:
-            return
         if item.assignment.desired == "drain" and (why := _drained(item, routed, draft)):
             move(item, "stop", why, draft)
-            steps += 1
-        elif item.assignment.desired == "stop" and item.gone:
+        elif item.assignment.desired == "stop" and item.gone and not draft.full:
             draft.change(subjects.ASSIGNMENT, item.key, None)
             draft.outcomes.append(f"forget {item.id}: {item.fate}")
-            steps += 1
 
 
 def _drained(item: Replica, routed: Routed | None, draft: Draft) -> str:

@@ -126,9 +126,7 @@ class World:
             self.node(f"n{number}", **fields)
 
     def environment(self, replicas: int = 1, most: int | None = None, **fields: Any) -> None:
-        self.publish(
-            subjects.ENVIRONMENT, ENV, Environment(replicas=Replicas(min=replicas, max=most), **fields)
-        )
+        self.publish(subjects.ENVIRONMENT, ENV, Environment(replicas=Replicas(min=replicas, max=most), **fields))
 
     def release(self, version: int = 1, **service: Any) -> None:
         service.setdefault("run", RunSpec(command=("serve",)))
@@ -159,7 +157,10 @@ class World:
 
     def all_healthy(self) -> None:
         """Every wanted replica that has not said so becomes healthy."""
-        for key in self.replicas("run"):
+        self.all_healthy_but()
+
+    def all_healthy_but(self, *sick: Key) -> None:
+        for key in self.replicas("run").keys() - set(sick):
             instance = self.state.get(subjects.INSTANCE, key, Instance)
             if instance is None or instance.state not in ("healthy", "failed", "stopped"):
                 self.report(key, "healthy", healthy_since=self.now, ports={"http": 8080})
