@@ -10,13 +10,13 @@ import contextlib
 import fcntl
 import random
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 
 from services.agent import node
 from services.agent.assignments import Assigned, Assignments
-from services.agent.clock import ServerClock
+from services.agent.clock import ServerClock, SteadyClock
 from services.agent.config import AgentConfig
 from services.agent.driver import Driver
 from services.agent.exec_driver import ExecDriver
@@ -27,7 +27,7 @@ from services.agent.replica import Replica, Surroundings
 from services.agent.reports import Reports
 from shared import subjects
 from shared.errors import ConfigurationError, SteerError, Unavailable
-from shared.model.assignment import Instance, InstanceState
+from shared.model.assignment import Instance
 from shared.model.node import Node
 from shared.runtime import records
 from shared.runtime.bus import Bus, connect
@@ -48,7 +48,8 @@ class Agent:
         self._driver = driver
         self._look = asyncio.Event()
         self._journal = Journal(config.data_dir / "replicas")
-        self._around = Surroundings(driver, self._journal, config.address, self._look.set)
+        self._steady = SteadyClock()
+        self._around = Surroundings(driver, self._journal, config.address, self._look.set, self._steady.now)
         self._replicas: dict[str, Replica] = {}
         self._assignments = Assignments()
         self._loaded = False
@@ -205,7 +206,7 @@ class Agent:
         name = action.assignment
         match action.kind:
             case "start":
-                replica = Replica(_entry(name, self._assignments.readable[name]), self._around)
+                replica = Replica(_entry(name, self._assignments.readable[name], self._steady.now()), self._around)
                 self._replicas[name] = replica
                 replica.start()
             case "stop":
@@ -223,7 +224,7 @@ class Agent:
         sequence = self._assignments.readable[name].sequence
         latest = self._reports.latest(name)
         if action.state is not None:
-            self._reports.put(name, _without_replica(action.state, action.message, sequence, latest))
+            self._reports.put(name, _without_replica(action, sequence, latest, self._steady.now()))
         elif (replica := self._replicas.get(name)) is not None:
             self._reports.put(name, replica.entry.instance(sequence))
         elif latest is not None:
@@ -243,7 +244,7 @@ class Agent:
         return {name: pid for name, replica in self._replicas.items() if (pid := replica.pid) is not None}
 
 
-def _entry(name: str, assigned: Assigned) -> Entry:
+def _entry(name: str, assigned: Assigned, now: datetime) -> Entry:
     record = assigned.record
     return Entry(
         assignment=name,
@@ -251,15 +252,15 @@ def _entry(name: str, assigned: Assigned) -> Entry:
         workload=record.workload.key,
         run=record.run,
         config_hash=record.config_hash,
-        since=datetime.now(UTC),
+        since=now,
     )
 
 
-def _without_replica(state: InstanceState, message: str, sequence: int, latest: Instance | None) -> Instance:
+def _without_replica(action: Action, sequence: int, latest: Instance | None, now: datetime) -> Instance:
     """An answer about something that is not here."""
-    same = latest is not None and latest.state == state
-    since = latest.since if same and latest is not None else datetime.now(UTC)
-    return Instance(assignment_sequence=sequence, state=state, message=message, since=since)
+    assert action.state is not None
+    since = latest.since if latest is not None and latest.state == action.state else now
+    return Instance(assignment_sequence=sequence, state=action.state, message=action.message, since=since)
 
 
 async def run_agent(bus_or_settings: Bus | Settings, config: AgentConfig, stop: asyncio.Event) -> None:

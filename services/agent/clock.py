@@ -1,10 +1,25 @@
-"""The server's time, as an agent can know it: `not_before` is a time of the server's, not of this host's."""
+"""The two clocks of an agent. Neither follows a jump of the host's wall clock.
+
+`not_before` is a time of the server's, so it is compared with what is known of that. When a state began is told by this
+host's time; what counts there is the difference between two such times.
+"""
 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SteadyClock:
+    """This host's time as it was when the agent started, and what the monotonic clock has counted since."""
+
+    def __init__(self) -> None:
+        self._started = datetime.now(UTC)
+        self._started_at = time.monotonic()
+
+    def now(self) -> datetime:
+        return self._started + timedelta(seconds=time.monotonic() - self._started_at)
 
 
 class ServerClock:

@@ -5,8 +5,10 @@ programs need to run at all: the agent's own may hold its keys to the bus.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -98,7 +100,8 @@ class ExecDriver:
             return await child.wait()
         finally:
             if child.returncode is None:
-                os.killpg(child.pid, 9)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
                 await child.wait()
 
     def _directory(self, image: str) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.agent.driver import Driver, Launch
+from shared.errors import SteerError
 from shared.model.run import Healthcheck
 
 MAX_STATUS_LINE_BYTES = 4096
@@ -31,7 +32,7 @@ async def probe(driver: Driver, launch: Launch, check: Healthcheck, host: str, p
             return await (_http(host, port, check.path) if kind == "http" else _tcp(host, port))
     except TimeoutError:
         return Result(False, f"{kind} probe: no answer within {check.timeout_seconds:g} s")
-    except (OSError, ValueError, EOFError) as error:
+    except (SteerError, OSError, ValueError, EOFError) as error:
         return Result(False, f"{kind} probe: {error}")
 
 

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -26,12 +26,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all replicas of an agent share. `changed` is called after each change of an entry; `host` is probed."""
+    """What all replicas of an agent share. `changed` is called after each change of an entry; `host` is probed;
+    `now` tells when a state began.
+    """
 
     driver: Driver
     journal: Journal
     host: str
     changed: Callable[[], None]
+    now: Callable[[], datetime]
 
 
 class Replica:
@@ -167,7 +170,7 @@ class Replica:
         log.info("ended", assignment=self.entry.assignment, state=state, code=how.code, message=how.message)
 
     def _become(self, state: InstanceState, **changes: Any) -> None:
-        now = datetime.now(UTC)
+        now = self._around.now()
         if state != self.entry.state:
             changes |= {"state": state, "since": now}
             if state == "healthy":

@@ -138,11 +138,14 @@ async def test_tcp_and_exec_probes_make_healthy_or_say_why_not(node: OneNode) ->
     await node.assign("exec-2", "sleep.py", healthcheck=bad)
     slow = Healthcheck(type="exec", command=(PYTHON, "sleep.py"), **never)
     await node.assign("exec-3", "sleep.py", healthcheck=slow)
+    missing = Healthcheck(type="exec", command=("no-such-program-anywhere",), **never)
+    await node.assign("exec-4", "sleep.py", healthcheck=missing)
     await node.becomes("tcp-1", "healthy")
     await node.becomes("exec-1", "healthy")
     assert "tcp probe" in (await node.becomes("tcp-2", "unhealthy")).message
     assert "has no port" in (await node.becomes("tcp-3", "unhealthy")).message
     assert "exited with 4" in (await node.becomes("exec-2", "unhealthy")).message
+    assert "not on the PATH" in (await node.becomes("exec-4", "unhealthy")).message
     assert "no answer within 0.5 s" in (await node.becomes("exec-3", "unhealthy")).message
 
 
