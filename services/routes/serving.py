@@ -1,0 +1,90 @@
+"""What serves an environment: the policy of its active release, and the endpoints of each of its ports.
+
+An endpoint is a replica of the active release and deployment that is meant to run, says that it is healthy, has bound
+the port, and stands on a node that is not down. Because only the active release counts, changing it is the atomic switch
+of traffic. A replica that drains is no endpoint, while it keeps running.
+"""
+
+from dataclasses import dataclass, field
+
+from services.routes.world import Active, Env, Place, Policy, State
+from shared.model.route import Endpoint
+
+MAX_ENDPOINTS = 4096
+"""Of one port in one route. Replicas beyond these run, but get no traffic."""
+
+
+@dataclass(slots=True)
+class Serving:
+    """An environment as seen in one pass; each port's endpoints are worked out once."""
+
+    state: State
+    env: Env
+    policy: Policy
+    active: Active | None
+    places: tuple[Place, ...]
+    _by_port: dict[str, tuple[Endpoint, ...]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.env)
+
+    @property
+    def route_generation(self) -> int:
+        return self.active.record.route_generation if self.active else 0
+
+    def endpoints(self, port: str) -> tuple[Endpoint, ...]:
+        """Sorted by assignment; the first `MAX_ENDPOINTS`, so that a route fits in a message."""
+        if port not in self._by_port:
+            bound = [place for place in self.places if port in self.state.bound[place]]
+            self._by_port[port] = tuple(
+                Endpoint(assignment=place[1], node=place[0], address=self._address(place, port))
+                for place in bound[:MAX_ENDPOINTS]
+            )
+        return self._by_port[port]
+
+    def _address(self, place: Place, port: str) -> str:
+        address = self.state.addresses[place[0]]
+        host = f"[{address}]" if ":" in address else address
+        return f"{host}:{self.state.bound[place][port]}"
+
+
+@dataclass(slots=True)
+class View:
+    """The state as one pass looks at it: what serves an environment is worked out once, however many hosts lead there."""
+
+    state: State
+    _serving: dict[Env, Serving] = field(default_factory=dict)
+
+    def of(self, env: Env) -> Serving:
+        if env not in self._serving:
+            self._serving[env] = serving(self.state, env)
+        return self._serving[env]
+
+
+def serving(state: State, env: Env) -> Serving:
+    candidates = (place for place in state.replicas_of.get(env, ()) if obstacle(state, env, place) == "")
+    places = tuple(sorted(candidates, key=lambda place: (place[1], place[0])))
+    return Serving(state, env, state.policy(env), state.actives.get(env), places)
+
+
+def obstacle(state: State, env: Env, place: Place) -> str:
+    """Why the replica is no endpoint of its environment, whatever the port; empty if it is one."""
+    replica, active = state.replicas[place], state.actives.get(env)
+    if not state.exists(env):
+        return "the environment is deleted"
+    if active is None or not active.record.version:
+        return "no release is active"
+    if replica.release != active.record.version:
+        return f"release {replica.release} is not active, {active.record.version} is"
+    if active.record.deployment and replica.deployment != active.record.deployment:
+        return f"deployment {replica.deployment or '(none)'} is not active, {active.record.deployment} is"
+    if replica.desired != "run":
+        return f"it is to {replica.desired}"
+    if place not in state.bound:
+        return "it is not healthy"
+    if place[0] in state.down:
+        return f"node {place[0]} is down"
+    if place[0] not in state.addresses:
+        return f"node {place[0]} has no record, so its address is not known"
+    return ""

@@ -1,0 +1,175 @@
+"""What routes knows: the facts that it reads, the records that it wrote, and which of them may no longer fit together.
+
+Every record is reduced to the few facts that routes depend on, so most versions of an instance or an assignment change
+nothing here. Where a fact does change, the **dirty** set remembers what has to be looked at again: an own record, or an
+environment with everything that leads to it. What is dirty is only ever looked at, never believed: a record that turns
+out as it was is no change.
+
+Facts and own records depend on the versions folded, not on their order. `dirty`, `changed_at` and `quiet` only say when
+to look; a state that was just loaded looks at everything.
+
+An environment without a record is held (its active release goes on being served); only a tombstone ends its routes.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from shared.model.assignment import Desired
+from shared.model.deployment import ActiveRelease
+from shared.model.domain import Domain
+from shared.model.environment import RateLimit
+from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, Routed, RouteManifest
+from shared.model.run import PortSpec
+from shared.model.service import Notice
+from shared.service import Version
+from shared.subjects import ACTIVE, ASSIGNMENT, DOMAIN, ENVIRONMENT, INSTANCE, NODE, NODE_STATUS, RELEASE, Key, Kind
+
+At = TypeVar("At")
+What = TypeVar("What")
+
+SERVICE = "routes"
+QUIET = timedelta(milliseconds=20)
+
+HOST_CONFLICT = "host_conflict"
+IMPLICIT_HOST_CONFLICT = "implicit_host_conflict"
+PORT_CONFLICT = "port_conflict"
+TOO_LARGE = "route_too_large"
+
+FOREIGN: frozenset[Kind] = frozenset(
+    {ENVIRONMENT, RELEASE, DOMAIN, ACTIVE, ASSIGNMENT, INSTANCE, NODE, NODE_STATUS},
+)
+"""The kinds that routes reads and does not write."""
+
+_CHURNING = frozenset({ASSIGNMENT, INSTANCE})
+_TOMBSTONES_REMEMBERED = 50_000
+
+Env = Key
+Item = tuple[Kind, Key]
+"""Something to look at: the subject of an own record, or an environment with all that leads to it."""
+
+Place = tuple[str, str]
+"""Node and assignment id."""
+
+Route = HostRoutes | L4Route | InternalService | FunctionRoute
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a release says about routes. It is frozen with the release, so an edited environment changes nothing."""
+
+    ports: tuple[PortSpec, ...] = ()
+    scale_to_zero: bool = False
+    max_concurrency: int = 0
+    rate_limit: RateLimit | None = None
+
+    @property
+    def default_port(self) -> str:
+        """The first HTTP port, else the first, else `http`."""
+        names = [port.name for port in self.ports if port.protocol == "http"] or [port.name for port in self.ports]
+        return names[0] if names else "http"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """An assignment. `drain` is the sequence of its present version if that asks to drain, else 0."""
+
+    env: Env | None
+    release: str
+    deployment: str
+    desired: Desired
+    drain: int
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    sequence: int
+    record: ActiveRelease
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A route record of our own, and what it adds to the digest."""
+
+    record: Route
+    term: int
+
+
+@dataclass(slots=True)
+class State:
+    cluster_domain: str = ""
+    sequences: dict[Item, int] = field(default_factory=dict)
+    tombstones: deque[Item] = field(default_factory=deque)
+    covers: int = 0
+
+    environments: dict[Env, bool] = field(default_factory=dict)
+    policies: dict[Key, Policy] = field(default_factory=dict)
+    domains: dict[Key, Domain] = field(default_factory=dict)
+    actives: dict[Env, Active] = field(default_factory=dict)
+    replicas: dict[Place, Replica] = field(default_factory=dict)
+    bound: dict[Place, Mapping[str, int]] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set)
+
+    replicas_of: dict[Env, set[Place]] = field(default_factory=dict)
+    replicas_on: dict[str, set[Place]] = field(default_factory=dict)
+    domains_of: dict[Env, set[Key]] = field(default_factory=dict)
+    domains_at: dict[Key, set[Key]] = field(default_factory=dict)
+    claims: dict[Env, frozenset[Item]] = field(default_factory=dict)
+    claimants: dict[Item, set[Env]] = field(default_factory=dict)
+
+    written: dict[Item, Written] = field(default_factory=dict)
+    digest: int = 0
+    counts: dict[Kind, int] = field(default_factory=dict)
+    routed: dict[Env, Routed] = field(default_factory=dict)
+    routed_version: int = 0
+    notices: dict[Item, dict[Key, Notice]] = field(default_factory=dict)
+    manifest: RouteManifest | None = None
+    closed_sequence: int = 0
+    published_at: datetime | None = None
+
+    dirty: dict[Item, int] = field(default_factory=dict)
+    changed_at: datetime | None = None
+    quiet: bool = True
+
+    def exists(self, env: Env) -> bool:
+        active = self.actives.get(env)
+        return self.environments.get(env, active is not None and active.record.version != "")
+
+    def policy(self, env: Env) -> Policy:
+        """What the release that serves says; nothing where none serves."""
+        active = self.actives.get(env)
+        return self.policies.get((*env, active.record.version), _NO_POLICY) if active else _NO_POLICY
+
+    def implicit_host(self, env: Env) -> str:
+        """`<app>-<environment>.<cluster domain>`; empty without a cluster domain or where the label would be too long."""
+        label = f"{env[1]}-{env[2]}"
+        return f"{label}.{self.cluster_domain}" if self.cluster_domain and len(label) <= 63 else ""
+
+
+_NO_POLICY = Policy()
+
+
+def domain_env(key: Key, domain: Domain) -> Env:
+    """The environment that a domain leads to."""
+    app, _, environment = domain.environment.partition("/")
+    return key[0], app, environment
+
+
+def touch(state: State, items: Iterable[Item], version: Version) -> None:
+    """Something that these depend on has changed."""
+    for item in items:
+        if not state.dirty:
+            state.quiet = state.changed_at is None or version.at - state.changed_at >= QUIET
+        state.dirty[item] = max(state.dirty.get(item, 0), version.sequence)
+    state.changed_at = max(state.changed_at or version.at, version.at)
+
+
+def drop(index: dict[At, set[What]], at: At, what: What) -> None:
+    """Take `what` out of an index, and the entry with it once it is empty."""
+    if at in index:
+        index[at].discard(what)
+        if not index[at]:
+            del index[at]

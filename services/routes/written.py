@@ -1,0 +1,102 @@
+"""Our own records, folded: the routes with their digest, the manifest, `Routed`, and the notices of conflicts.
+
+An own record is looked at again when it is read: after a load nobody else says that what led to it has gone.
+The digest is kept here, one hash per record folded.
+"""
+
+from typing import cast
+
+from services.routes.world import (
+    HOST_CONFLICT,
+    IMPLICIT_HOST_CONFLICT,
+    PORT_CONFLICT,
+    SERVICE,
+    TOO_LARGE,
+    Item,
+    Route,
+    State,
+    Written,
+)
+from shared import codec, route_digest, subjects
+from shared.model.route import Routed, RouteManifest
+from shared.model.service import Notice
+from shared.service import Version
+from shared.subjects import Key, Kind
+
+_ROUTE_KINDS = {kind.name: kind for kind in subjects.ROUTE_KINDS}
+
+
+def fold_route(state: State, version: Version) -> None:
+    item: Item = (version.kind, version.key)
+    before = state.written.pop(item, None)
+    if version.record is not None:
+        route = cast(Route, version.record)
+        state.written[item] = Written(route, term_of(item, route))
+    after = state.written.get(item)
+    state.digest = route_digest.moved(state.digest, before.term if before else 0, after.term if after else 0)
+    state.counts[version.kind] = state.counts.get(version.kind, 0) + (after is not None) - (before is not None)
+    look_again(state, item, version)
+
+
+def term_of(item: Item, route: Route) -> int:
+    """What a route record adds to the digest."""
+    return route_digest.term(item[0].subject(*item[1]), codec.encode(route))
+
+
+def fold_manifest(state: State, version: Version) -> None:
+    state.manifest = cast(RouteManifest | None, version.record)
+    state.closed_sequence = version.sequence
+    state.published_at = version.at
+
+
+def fold_routed(state: State, version: Version) -> None:
+    state.routed.pop(version.key, None)
+    if version.record is not None:
+        routed = state.routed[version.key] = cast(Routed, version.record)
+        state.routed_version = max(state.routed_version, routed.version)
+    look_again(state, (version.kind, version.key), version)
+
+
+def fold_notice(state: State, version: Version) -> None:
+    item = disputed(version.key)
+    if item is None:
+        return
+    raised = state.notices.setdefault(item, {})
+    raised.pop(version.key, None)
+    if version.record is not None:
+        raised[version.key] = cast(Notice, version.record)
+    if not raised:
+        del state.notices[item]
+    look_again(state, item, version)
+
+
+def look_again(state: State, item: Item, version: Version) -> None:
+    """Like `touch`, but what we write ourselves is no change that others wait for."""
+    state.dirty[item] = max(state.dirty.get(item, 0), version.sequence)
+
+
+def notice_key(item: Item, loser: Key) -> Key:
+    """The notice that `loser`, a domain (two tokens) or an environment (three), does not get the host or port."""
+    kind: Kind = item[0]
+    if kind == subjects.ROUTE_L4:
+        return (SERVICE, PORT_CONFLICT, *item[1], *loser)
+    return (SERVICE, HOST_CONFLICT if len(loser) == 2 else IMPLICIT_HOST_CONFLICT, *item[1], *loser)
+
+
+def too_large_key(item: Item) -> Key:
+    """The notice that a route does not fit in a message."""
+    return (SERVICE, TOO_LARGE, item[0].name, *item[1])
+
+
+def disputed(notice: Key) -> Item | None:
+    """The inverse of both: the record that a notice speaks of; None for a notice of another service or kind."""
+    match notice:
+        case ("routes", "host_conflict", *host, _, _) if host:
+            return subjects.ROUTE_HOST, tuple(host)
+        case ("routes", "implicit_host_conflict", *host, _, _, _) if host:
+            return subjects.ROUTE_HOST, tuple(host)
+        case ("routes", "port_conflict", port, _, _, _):
+            return subjects.ROUTE_L4, (port,)
+        case ("routes", "route_too_large", kind, *key) if kind in _ROUTE_KINDS:
+            return _ROUTE_KINDS[kind], tuple(key)
+    return None
