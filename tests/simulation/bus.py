@@ -5,11 +5,12 @@ same subject is still in process (a replicated stream), its answer may be lost a
 long after its sender has given up: closing a connection calls nothing back.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 
 from shared.runtime.encode import EXPECTED, EXPECTED_SUBJECT
+from shared.subjects import STREAM
 
 from .clock import Timeline
 from .faults import Rates
@@ -20,22 +21,8 @@ TIMEOUT_SECONDS = 2.0
 """How long a sender waits for an answer before it calls the outcome unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    last_sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class NotStored:
-    code: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """No answer in time: it may be stored, it may yet be, it may never be."""
-
-
-Answer = Acknowledged | NotStored | Unknown
+Answer = Mapping[str, Any] | None
+"""The acknowledgement as the server writes it; None = no answer in time: stored, stored later, or never."""
 
 
 class Bus:
@@ -64,14 +51,14 @@ class Bus:
 
         if not dropped:
             self._timeline.after(travel, lambda: self._arrive(messages, reply, lost))
-        self._timeline.after(TIMEOUT_SECONDS, lambda: reply(Unknown()))
+        self._timeline.after(TIMEOUT_SECONDS, lambda: reply(None))
 
     def _arrive(self, messages: Sequence[Message], reply: Callable[[Answer], None], lost: bool) -> None:
         """At the server. On a replicated stream a checked subject is taken while its check is agreed on."""
         checked = [m.headers.get(EXPECTED_SUBJECT, m.subject) for m in messages if EXPECTED in m.headers]
         refused = self._random.random() < self.rates.refused
         if refused or (self._replicated and any(self._in_check.get(subject) for subject in checked)):
-            self._answer(reply, NotStored(CONCURRENT_CHECK), lost)
+            self._answer(reply, _error(CONCURRENT_CHECK), lost)
         elif self._replicated:
             for subject in checked:
                 self._in_check[subject] = self._in_check.get(subject, 0) + 1
@@ -90,11 +77,15 @@ class Bus:
 
     def _store(self, messages: Sequence[Message], reply: Callable[[Answer], None], lost: bool) -> None:
         try:
-            outcome: Answer = Acknowledged(self._log.publish_batch(messages))
+            outcome: Answer = {"stream": STREAM, "seq": self._log.publish_batch(messages)}
         except Refused as refusal:
-            outcome = NotStored(refusal.code)
+            outcome = _error(refusal.code)
         self._answer(reply, outcome, lost)
 
     def _answer(self, reply: Callable[[Answer], None], outcome: Answer, lost: bool) -> None:
         if not lost:
             self._timeline.after(self._random.uniform(0.0002, 0.003), lambda: reply(outcome))
+
+
+def _error(code: int) -> Answer:
+    return {"error": {"code": 400, "err_code": code, "description": "refused"}}

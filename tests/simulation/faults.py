@@ -1,11 +1,11 @@
-"""What goes wrong, and when: drawn from the seed before anything runs."""
+"""What goes wrong, and when: chances of single requests, and troubles that come and end."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Rates:
-    """Chances, each of one request."""
+    """Chances, each of one request, start or report."""
 
     refused: float = 0.0
     """Refused with 10164, as on a replicated stream."""
@@ -17,7 +17,14 @@ class Rates:
     """Never stored, and no answer comes."""
     lost_renewal: float = 0.0
     """A renewal of the lease that does not arrive."""
+    failed_start: float = 0.0
+    """A replica that exits before it runs."""
+    exit: float = 0.0
+    """A healthy replica that will exit or be unhealthy."""
+    duplicate_report: float = 0.0
+    lost_sample: float = 0.0
 
     def calm(self) -> None:
         """From now on nothing goes wrong."""
-        self.refused = self.lost_answer = self.late_landing = self.lost_request = self.lost_renewal = 0.0
+        for name in self.__slots__:
+            setattr(self, name, 0.0)

@@ -6,7 +6,7 @@ the invariants catch what each of them is there for.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from random import Random
 from typing import Generic
@@ -14,18 +14,22 @@ from typing import Generic
 from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.service import Term
 from shared.runtime import encode
+from shared.runtime.answers import NotStored, Outcome, Refused, TermLost, Unknown, judge
+from shared.runtime.answers import Stored as StoredAnswer
+from shared.runtime.clock import ServiceClock
 from shared.runtime.encode import Outgoing
-from shared.service import Plan, Sample, Service, State
+from shared.runtime.sequences import Sequences
+from shared.service import Plan, Sample, Service, State, Version
 from shared.subjects import TERM
 
-from .bus import Acknowledged, Answer, Bus, NotStored
+from .bus import Answer, Bus
 from .clock import Timeline
 from .follower import Follower
 from .lease import Leases
-from .log import WRONG_LAST_SEQUENCE, Log
+from .log import Log
 from .process import Process
 from .restore import restoring
-from .wire import Message, Stored, commit, term_message, with_room_for_the_fence
+from .wire import Message, Stored, commit, term_message
 
 RETRY_SECONDS = (0.05, 0.25)
 MOST_COMMITS_PER_SECOND = 400
@@ -92,8 +96,8 @@ class Instance(Process, Generic[State]):
         self._lease_acquired = 0
         self._lease_until = 0.0
         self._last_term = 0
-        self._newest: datetime | None = None
-        self._anchored_at = self.timeline.seconds
+        self._clock = ServiceClock()
+        self.sequences = Sequences()
         self._unreadable: dict[str, Stored] = {}
         self._commits: list[float] = []
         self.follower.start(self, self._receive, self._caught_up)
@@ -106,15 +110,18 @@ class Instance(Process, Generic[State]):
         self.crash()
 
     def now(self) -> datetime:
-        """Server time: the newest timestamp received, and what has passed since by this process's own clock."""
-        assert self._newest is not None
-        return self._newest + timedelta(seconds=self.timeline.seconds - self._anchored_at)
+        return self._clock.now(self.timeline.seconds)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a commit is under way or there is something to decide."""
+        return self._in_flight or bool(self._unreadable or self.service.decide(self.state, self.now()).decisions)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
     def _receive(self, stored: Stored) -> None:
-        if self._newest is None or stored.at > self.now():
-            self._newest, self._anchored_at = stored.at, self.timeline.seconds
+        self._clock.received(stored.at, self.timeline.seconds)
+        self.sequences.received(self.follower.position)
         if stored.kind is TERM:
             self._receive_term(stored)
             return
@@ -124,13 +131,19 @@ class Instance(Process, Generic[State]):
             self._receive_unreadable(stored)
         else:
             self._unreadable.pop(stored.subject, None)
-            self.service.fold(self.state, version)
+            self._fold(version)
         self._look_soon()
+
+    def _fold(self, version: Version) -> None:
+        if self.sequences.accept(version.kind.subject(*version.key), version.sequence):
+            self.service.fold(self.state, version)
 
     def _receive_term(self, stored: Stored) -> None:
         if stored.key != self._terms_of:
             return
         self._last_term = stored.sequence
+        if stored.sequence == self.term:
+            self._clock.anchor(stored.at, self.timeline.seconds)
         if self.term and stored.sequence > self.term:
             self._step_down()
         else:
@@ -144,17 +157,18 @@ class Instance(Process, Generic[State]):
         if not self.loaded:
             for earlier in reversed(self.log.versions_of(stored.subject)):
                 try:
-                    self.service.fold(self.state, self.log.read(earlier))
+                    self._fold(self.log.read(earlier))
                 except (InvalidRecord, InvalidSubject):
                     continue
                 break
 
     def _caught_up(self) -> None:
         self.loaded = True
+        self.sequences.received(self.follower.position)
         self._begin()
 
     def observe(self, sample: Sample) -> None:
-        if self._newest is not None:
+        if self.loaded:
             self.service.observe(self.state, sample, self.now())
             self._look_soon()
 
@@ -203,8 +217,9 @@ class Instance(Process, Generic[State]):
     def _term_answered(self, tenure: int, answer: Answer) -> None:
         if tenure != self._tenure:
             return
-        if isinstance(answer, Acknowledged):
-            self.term = answer.last_sequence
+        outcome = _judge(answer, 1, has_expectations=True)
+        if isinstance(outcome, StoredAnswer):
+            self.term = outcome.first
             self._begin()
         else:
             self.later(self._random.uniform(*RETRY_SECONDS), partial(self._open_term, tenure))
@@ -257,21 +272,19 @@ class Instance(Process, Generic[State]):
             return
         plan = self.service.decide(self.state, now)
         if plan.decisions:
-            outgoing = encode.messages(self.service.name, plan, self.follower.position, now)
-            outgoing = with_room_for_the_fence(outgoing)
+            outgoing = encode.messages(self.service.name, plan, self.sequences.read_sequence, now)
             self._commit(outgoing, partial(self._committed, plan, outgoing, now))
         else:
             self.service.settle(self.state, plan, now)
             self._wake(plan.wake_at)
 
-    def _commit(self, outgoing: Sequence[Outgoing], stored: Callable[[int], None]) -> None:
+    def _commit(self, outgoing: Sequence[Outgoing], stored: Callable[[range], None]) -> None:
         """One at a time. The process may be stopped between the decision and its sending: hence the fence."""
         self._in_flight = True
         self._count_commit()
         pieces = [outgoing] if self._flaws.atomic else [[item] for item in outgoing]
         batches = [commit(self.service.name, self.term, piece, fence=self._flaws.fence) for piece in pieces]
-        conditional = any(item.expected is not None for item in outgoing)
-        answered = partial(self._answered, self._tenure, conditional, stored)
+        answered = partial(self._answered, self._tenure, outgoing, stored)
         self.later(self._random.uniform(0.0001, 0.004), partial(self._send, batches, self.guard(answered)))
 
     def _send(self, batches: Sequence[Sequence[Message]], answered: Callable[[Answer], None]) -> None:
@@ -279,32 +292,42 @@ class Instance(Process, Generic[State]):
             self._bus.request(batch, lambda answer: None)
         self._bus.request(batches[-1], answered)
 
-    def _answered(self, tenure: int, conditional: bool, stored: Callable[[int], None], answer: Answer) -> None:
+    def _answered(
+        self, tenure: int, outgoing: Sequence[Outgoing], stored: Callable[[range], None], answer: Answer
+    ) -> None:
         if tenure != self._tenure:
             return
         self._in_flight = False
-        match answer:
-            case Acknowledged(last_sequence):
-                stored(last_sequence)
+        again = self._random.uniform(*RETRY_SECONDS)
+        match _judge(answer, len(outgoing), any(item.expected is not None for item in outgoing)):
+            case StoredAnswer() as outcome:
+                stored(outcome.sequences)
                 self._look_soon()
-            case NotStored(code):
-                if code == WRONG_LAST_SEQUENCE and not conditional:
-                    self._step_down()
-                else:
-                    self.later(self._random.uniform(*RETRY_SECONDS), self._look_soon)
-            case _:
+            case TermLost():
+                self._step_down()
+            case Refused():
+                self.later(again, self._look_soon)
+            case NotStored():
+                self._in_flight = True
+                self.later(again, partial(self._once_more, tenure, outgoing, stored))
+            case Unknown():
                 self._end_term()
-                self.later(self._random.uniform(*RETRY_SECONDS), partial(self._open_term, self._tenure))
+                self.later(again, partial(self._open_term, self._tenure))
 
-    def _committed(self, plan: Plan, outgoing: Sequence[Outgoing], now: datetime, last_sequence: int) -> None:
+    def _once_more(self, tenure: int, outgoing: Sequence[Outgoing], stored: Callable[[range], None]) -> None:
+        if tenure == self._tenure:
+            self._commit(outgoing, stored)
+
+    def _committed(self, plan: Plan, outgoing: Sequence[Outgoing], now: datetime, sequences: range) -> None:
         """Own records are folded at the sequences of the acknowledgement; when they are followed they change nothing."""
-        first = last_sequence - len(outgoing) + 1
-        for offset, item in enumerate(outgoing):
+        self.sequences.acknowledged(sequences)
+        for item, sequence in zip(outgoing, sequences, strict=True):
             if item.kind in self._reads:
-                self.service.fold(self.state, item.version(first + offset, now))
+                self._fold(item.version(sequence, now))
         self.service.settle(self.state, plan, now)
 
-    def _restored(self, bad: Stored, last_sequence: int) -> None:
+    def _restored(self, bad: Stored, sequences: range) -> None:
+        self.sequences.acknowledged(sequences)
         if self._unreadable.get(bad.subject) is bad:
             del self._unreadable[bad.subject]
 
@@ -313,3 +336,7 @@ class Instance(Process, Generic[State]):
         self._commits.append(self.timeline.seconds)
         if len(self._commits) > MOST_COMMITS_PER_SECOND:
             raise Livelock(f"{self.name}: {len(self._commits)} commits within a second")
+
+
+def _judge(answer: Answer, count: int, has_expectations: bool) -> Outcome:
+    return Unknown("no answer in time") if answer is None else judge(answer, count, has_expectations)

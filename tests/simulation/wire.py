@@ -67,16 +67,12 @@ def term_message(service: str, term: Term, expected: int) -> Message:
 
 
 def commit(service: str, term: int, outgoing: Sequence[Outgoing], *, fence: bool = True) -> list[Message]:
-    """A batch. Its first message carries the fence: the server refuses all of it once another term has been opened."""
+    """A batch. Its first message without an expectation carries the fence: the server refuses all of it once another
+    term has been opened."""
     messages = [Message(item.subject, item.body, item.headers(service, term)) for item in outgoing]
-    first = messages[0]
-    if fence and EXPECTED not in first.headers:
-        headers = {**first.headers, EXPECTED: str(term), EXPECTED_SUBJECT: TERM.subject(service)}
-        messages[0] = Message(first.subject, first.body, headers)
+    index = next((index for index, item in enumerate(outgoing) if item.expected is None), None)
+    if fence and index is not None:
+        plain = messages[index]
+        headers = {**plain.headers, EXPECTED: str(term), EXPECTED_SUBJECT: TERM.subject(service)}
+        messages[index] = Message(plain.subject, plain.body, headers)
     return messages
-
-
-def with_room_for_the_fence(outgoing: Sequence[Outgoing]) -> list[Outgoing]:
-    """The same messages, one without an expectation of its own first."""
-    plain = next(item for item in outgoing if item.expected is None)
-    return [plain, *(item for item in outgoing if item is not plain)]

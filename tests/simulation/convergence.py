@@ -1,0 +1,207 @@
+"""Liveness: once nothing goes wrong any more, everything comes to where the users want it.
+
+`unmet` names the first thing that is not there yet, empty when all is: so a seed that does not converge says why.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.errors import InvalidRecord, InvalidSubject
+from shared.model.assignment import Assignment
+from shared.model.deployment import ActiveRelease, Deployment
+from shared.model.node import Node, NodeControl, NodeStatus
+from shared.model.release import Release
+from shared.runtime import encode
+from shared.subjects import (
+    ACTIVE,
+    ASSIGNMENT,
+    DEPLOYMENT,
+    KINDS,
+    NODE,
+    NODE_CONTROL,
+    NODE_STATUS,
+    RELEASE,
+    ROUTE_KINDS,
+    ROUTE_MANIFEST,
+    Key,
+    Owner,
+)
+
+from .agents import Agent
+from .interpreter import Instance
+from .log import Log
+from .proxies import Proxy
+from .view import View
+from .wire import Stored
+
+
+class Convergence:
+    def __init__(
+        self,
+        log: Log,
+        view: View,
+        instances: Sequence[Instance[Any]],
+        agents: Sequence[Agent],
+        proxies: Sequence[Proxy],
+    ) -> None:
+        self._log = log
+        self._view = view
+        self._instances = instances
+        self._agents = agents
+        self._proxies = proxies
+
+    def unmet(self) -> str:
+        """What is still to come."""
+        return (
+            self._deployments()
+            or self._nodes()
+            or self._replicas()
+            or self._records()
+            or self._services()
+            or self._routes()
+        )
+
+    def _deployments(self) -> str:
+        """6: every deployment is terminal."""
+        for key, deployment in self._view.all(DEPLOYMENT, Deployment).items():
+            if not deployment.terminal:
+                return f"deployment {'/'.join(key)} is {deployment.phase} until {deployment.deadline}"
+        return ""
+
+    def _nodes(self) -> str:
+        for agent in self._agents:
+            if self._view.get(NODE, (agent.name,), Node) is None:
+                continue
+            status = self._view.get(NODE_STATUS, (agent.name,), NodeStatus)
+            control = self._view.get(NODE_CONTROL, (agent.name,), NodeControl) or NodeControl()
+            if status is None or status.state != "alive":
+                return f"node {agent.name} is {status.state if status else 'without status'}"
+            if control.drain and status.drain != "drained" and not self._stuck(agent.name):
+                return f"node {agent.name} is {status.drain}, not drained"
+            if not control.drain and status.drain != "none":
+                return f"node {agent.name} is {status.drain}, although nobody drains it"
+        return ""
+
+    def _stuck(self, node: str) -> bool:
+        """Whether a drain has to wait: some replica on the node has nowhere else to go."""
+        return any(
+            key[0] == node and not self._room(assignment)
+            for key, assignment in self._view.all(ASSIGNMENT, Assignment).items()
+        )
+
+    def _replicas(self) -> str:
+        """7: as many healthy replicas as desired, or nowhere to put them; none that nobody wants."""
+        environments = {key[:3] for key in self._view.all(ACTIVE, ActiveRelease)}
+        environments |= {tuple(a.workload.key.split("/")) for a in self._view.all(ASSIGNMENT, Assignment).values()}
+        for environment in sorted(environments):
+            if missing := self._replicas_of(environment):
+                return missing
+        return ""
+
+    def _replicas_of(self, environment: Key) -> str:
+        active = self._view.get(ACTIVE, environment, ActiveRelease)
+        serving = active.deployment if active is not None and active.version else ""
+        desired = self._view.desired(environment)
+        mine = self._view.replicas(environment)
+        name = "/".join(environment)
+        kept = [key for key, a in mine.items() if a.deployment == serving and a.desired == "run"]
+        healthy = [key for key in kept if self._view.healthy(key)]
+        if len(healthy) < desired and active is not None and self._fits_anywhere(environment, active):
+            return f"{name} has {len(healthy)} healthy replicas, {desired} are wanted, and there is room"
+        leaving = [key for key in mine if key not in kept and mine[key].deployment]
+        if leaving:
+            return f"{name}: {leaving[0][1]} on {leaving[0][0]} is still there, {mine[leaving[0]].desired}"
+        if len(kept) > desired and len(healthy) > desired:
+            return f"{name} has {len(kept)} replicas, {desired} are wanted"
+        return ""
+
+    def _fits_anywhere(self, environment: Key, active: ActiveRelease) -> bool:
+        release = self._view.get(RELEASE, (*environment, active.version), Release)
+        if release is None:
+            return False
+        some = next(iter(self._view.replicas(environment).values()), None)
+        if some is not None:
+            return self._room(some)
+        return True
+
+    def _room(self, assignment: Assignment) -> bool:
+        environment = tuple(assignment.workload.key.split("/"))
+        release = self._view.get(RELEASE, (*environment, assignment.release), Release)
+        constraints = release.service.placement.constraints if release is not None else {}
+        distinct = release is not None and release.service.placement.distinct_nodes
+        need = assignment.resources.effective()
+        everything = self._view.all(ASSIGNMENT, Assignment)
+        for (node,), record in self._view.all(NODE, Node).items():
+            control = self._view.get(NODE_CONTROL, (node,), NodeControl) or NodeControl()
+            here = [a for key, a in everything.items() if key[0] == node and not self._view.gone(key)]
+            cpu = sum(a.resources.effective().cpu_millis for a in here)
+            memory = sum(a.resources.effective().memory_mb for a in here)
+            if control.drain or not control.schedulable or self._view.lost(node):
+                continue
+            if any(record.labels.get(label) != value for label, value in constraints.items()):
+                continue
+            if distinct and any(a.workload == assignment.workload for a in here):
+                continue
+            if cpu + need.cpu_millis <= record.capacity.cpu_millis and (
+                memory + need.memory_mb <= record.capacity.memory_mb
+            ):
+                return True
+        return False
+
+    def _records(self) -> str:
+        """11: what a user can write can be read, on every subject, and is what a user wrote last that can be read."""
+        for kind in (kind for kind in KINDS if kind.owner is Owner.USERS):
+            for sequence in self._log.last_per_subject([kind]):
+                stored = self._log.get(sequence)
+                assert stored is not None
+                try:
+                    self._log.read(stored)
+                except InvalidRecord as error:
+                    return f"unreadable: {error}"
+                except InvalidSubject:
+                    continue
+                if problem := self._not_the_newest(stored.subject):
+                    return problem
+        return ""
+
+    def _not_the_newest(self, subject: str) -> str:
+        """Whether something else stands than the newest version that can be read and is no repetition."""
+        versions = self._log.versions_of(subject)
+        own = (stored for stored in reversed(versions) if encode.RESTORES not in stored.headers and self._reads(stored))
+        wanted = next(own, None)
+        if versions[-1].body != (wanted.body if wanted is not None else b""):
+            return f"{subject} at {versions[-1].sequence} is not the newest version that can be read"
+        return ""
+
+    def _reads(self, stored: Stored) -> bool:
+        try:
+            self._log.read(stored)
+        except InvalidRecord:
+            return False
+        return True
+
+    def _services(self) -> str:
+        """Each service has one leader, who has nothing to do."""
+        for name in sorted({instance.service.name for instance in self._instances}):
+            leaders = [i for i in self._instances if i.service.name == name and i.leading]
+            if len(leaders) != 1:
+                return f"{name} has {len(leaders)} leaders"
+            if leaders[0].busy:
+                return f"{name} is still deciding"
+        return ""
+
+    def _routes(self) -> str:
+        """9: every proxy serves what a fresh load gives."""
+        manifest = self._log.current(ROUTE_MANIFEST).get(())
+        if manifest is None:
+            return ""
+        whole = {kind.subject(*key): kind for kind in ROUTE_KINDS for key in self._log.current(kind)}
+        for proxy in self._proxies:
+            if not proxy.up:
+                continue
+            if set(proxy.serving) != set(whole):
+                return f"{proxy.name} serves {len(proxy.serving)} route records, a fresh load gives {len(whole)}"
+            for subject, body in proxy.serving.items():
+                if self._log.versions_of(subject)[-1].body != body:
+                    return f"{proxy.name} serves another {subject} than a fresh load gives"
+        return ""

@@ -1,0 +1,138 @@
+"""The troubles of a world: each happens to somebody, lasts a while, and is over."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from .agents import Agent
+from .clock import Timeline
+from .follower import QUICK, SLOW
+from .interpreter import Instance
+from .proxies import Proxy
+from .users import Users
+
+
+class Trouble:
+    def __init__(
+        self,
+        timeline: Timeline,
+        random: Random,
+        instances: list[Instance[Any]],
+        agents: list[Agent],
+        proxies: list[Proxy],
+        users: Users,
+    ) -> None:
+        self._timeline = timeline
+        self._random = random
+        self._instances = instances
+        self._agents = agents
+        self._proxies = proxies
+        self._users = users
+        self.active = True
+
+    def begin(self) -> None:
+        self._timeline.after(self._random.uniform(1, 8), self._next)
+
+    def end(self) -> None:
+        """All is well again: everything runs, but for a machine that is lost for good and has been decommissioned."""
+        self.active = False
+        for instance in self._instances:
+            instance.follower.delay_seconds = QUICK
+            instance.resume()
+            instance.start()
+        for agent in self._agents:
+            agent.cut_off = False
+            agent.start()
+        for proxy in self._proxies:
+            proxy.start()
+            proxy.refuse(False)
+
+    def _next(self) -> None:
+        if not self.active:
+            return
+        wait = self._random.choice((self._random.uniform(0.3, 8), self._random.uniform(8, 70)))
+        self._random.choice(
+            (
+                self._crash_instance,
+                self._crash_instance,
+                self._pause_instance,
+                self._pause_instance,
+                self._stop_instance,
+                self._slow_instance,
+                self._crash_agent,
+                self._cut_off_agent,
+                self._lose_machine,
+                self._jump_clock,
+                self._crash_proxy,
+                self._refuse,
+            )
+        )(wait)
+        self._timeline.after(self._random.uniform(1, 12), self._next)
+
+    def _over(self, wait: float, action: Callable[[], None]) -> None:
+        self._timeline.after(wait, action)
+
+    def _crash_instance(self, wait: float) -> None:
+        instance = self._random.choice(self._instances)
+        instance.crash()
+        self._over(wait / 4, instance.start)
+
+    def _pause_instance(self, wait: float) -> None:
+        instance = self._random.choice(self._instances)
+        instance.pause()
+        self._over(wait, instance.resume)
+
+    def _stop_instance(self, wait: float) -> None:
+        instance = self._random.choice(self._instances)
+        instance.stop()
+        self._over(wait / 4, instance.start)
+
+    def _slow_instance(self, wait: float) -> None:
+        follower = self._random.choice(self._instances).follower
+        follower.delay_seconds = SLOW
+
+        def quick() -> None:
+            follower.delay_seconds = QUICK
+
+        self._over(wait, quick)
+
+    def _crash_agent(self, wait: float) -> None:
+        agent = self._random.choice(self._agents)
+        if agent.machine_up:
+            agent.crash()
+            self._over(wait / 2, lambda: agent.start() if agent.machine_up else None)
+
+    def _cut_off_agent(self, wait: float) -> None:
+        agent = self._random.choice(self._agents)
+        agent.cut_off = True
+
+        def back() -> None:
+            agent.cut_off = False
+
+        self._over(wait, back)
+
+    def _lose_machine(self, wait: float) -> None:
+        agent = self._random.choice(self._agents)
+        agent.lose_machine()
+        if self._random.random() < 0.2:
+            self._over(wait / 2, lambda: self._decommission(agent))
+        self._over(wait, agent.start)
+
+    def _decommission(self, agent: Agent) -> None:
+        if not agent.up:
+            self._users.delete_node(agent.name)
+
+    def _jump_clock(self, wait: float) -> None:
+        agent = self._random.choice(self._agents)
+        agent.clock_offset += timedelta(seconds=self._random.uniform(-60, 60))
+
+    def _crash_proxy(self, wait: float) -> None:
+        proxy = self._random.choice(self._proxies)
+        proxy.crash()
+        self._over(wait, proxy.start)
+
+    def _refuse(self, wait: float) -> None:
+        proxy = self._random.choice(self._proxies)
+        proxy.refuse(True)
+        self._over(wait, lambda: proxy.refuse(False))
