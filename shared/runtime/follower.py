@@ -164,6 +164,11 @@ class Follower:
             self.position = max(self.position, batch[-1].sequence)
         return batch
 
+    @property
+    def behind(self) -> int:
+        """How many messages wait, here and at the server, as far as is known."""
+        return len(self._queue) + sum(int(leg.pending) for leg in self._legs)
+
     def _put(self, item: Message | _Mark) -> None:
         self._queue.append(item)
         if not self._ready.is_set():
@@ -261,6 +266,7 @@ class _Leg:
         self._target = 0
         self._current: object = None
         self._inbox = ""
+        self.pending = "0"
         self.subscription: Subscription | None = None
         self.begun = False
         self.caught_up = False
@@ -353,13 +359,14 @@ class _Leg:
             self._follower.distrust(f"message {self._expected} of the consumer is missing")
             return
         self._expected += 1
+        pending = self.pending = tokens[at + 3]
         when = _EPOCH + timedelta(microseconds=int(tokens[at + 2]) // 1000)
         self._follower._put(Message(message.subject, sequence, when, headers, message.data))
         if self.caught_up:
             self.position = sequence
             if len(self._follower._legs) > 1:
                 self._follower._arrived()
-        elif tokens[at + 3] == "0" or sequence >= self._target:
+        elif pending == "0" or sequence >= self._target:
             self._advance(max(sequence, self._target), caught_up=True)
 
     def _control(self, reply: str, headers: Mapping[str, str]) -> None:

@@ -52,7 +52,7 @@ class Lease:
     ) -> None:
         self._bus = bus
         self._service = service
-        self._holder = holder
+        self.holder = holder
         self._ttl = ttl_seconds
         self._subject = f"$KV.{LEASE_BUCKET}.{service}"
         self._deadline = 0.0
@@ -117,13 +117,13 @@ class Lease:
             return POLL_SECONDS * random.uniform(0.1, 0.3)
         self._revision = self.epoch = revision
         self._deadline = before + TTL_SHARE * self._ttl
-        log.info("the lease is taken", service=self._service, holder=self._holder, revision=revision)
+        log.info("the lease is taken", service=self._service, holder=self.holder, revision=revision)
         self._on_change()
         return self._ttl / RENEWALS
 
     def _lose(self, reason: str) -> None:
         if self._deadline:
-            log.info("the lease is lost", service=self._service, holder=self._holder, reason=reason)
+            log.info("the lease is lost", service=self._service, holder=self.holder, reason=reason)
         self._deadline = 0.0
         self._free = False
         self._on_change()
@@ -143,7 +143,7 @@ class Lease:
         raise SteerError(f"{self._subject}: {result['error'].get('description')}")
 
     def _body(self) -> bytes:
-        return orjson.dumps({"holder": self._holder, "ttl_seconds": self._ttl})
+        return orjson.dumps({"holder": self.holder, "ttl_seconds": self._ttl})
 
     async def _watch(self) -> None:
         follower = Follower(self._bus, [self._subject], stream=STREAM_NAME)

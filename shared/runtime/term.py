@@ -1,8 +1,8 @@
 """Opening a term: from then on every commit of an earlier term of this service is refused by the server.
 
-The term message expects the last term that the candidate has seen; its body names the lease. A candidate that has lost the
-lease does not publish it. It decides nothing before its follower has received its own term message: by then everything
-that an earlier leader has stored is known.
+The term message expects the last term that the candidate has seen; its body names the lease. A candidate that has lost
+its lease does not publish it. It decides nothing before its follower has received its own term message: by then
+everything that an earlier leader has stored is known.
 """
 
 from datetime import UTC, datetime

@@ -16,7 +16,7 @@ from aiorwlock import RWLock
 
 from shared import subjects
 from shared.errors import InvalidRecord, InvalidSubject
-from shared.runtime.clock import ServiceClock
+from shared.runtime.clock import EPOCH, ServiceClock
 from shared.runtime.encode import Outgoing, is_tombstone
 from shared.runtime.follower import Message
 from shared.runtime.lease import monotonic
@@ -47,6 +47,7 @@ class World:
         self.sequences = Sequences()
         self.unreadable: dict[str, Message] = {}
         self.last_term = 0
+        self.last_term_at = EPOCH, 0.0
         self.loaded = False
         self.folded = 0
         gc.disable()
@@ -72,6 +73,7 @@ class World:
         subject, sequence = message.subject, message.sequence
         if subject == self.term_subject:
             self.last_term = max(self.last_term, sequence)
+            self.last_term_at = message.at, monotonic()
             return
         try:
             version = version_of(message)
@@ -98,6 +100,10 @@ class World:
         self.unreadable[message.subject] = kept
         self.folded += 1
 
+    def anchor(self) -> None:
+        """The newest term is the own one: time counts from its timestamp."""
+        self.clock.anchor(*self.last_term_at)
+
     async def finish_load(self, history: History) -> None:
         """The load has ended: replace what cannot be read by its newest valid version, then count as loaded."""
         for subject in list(self.unreadable):
@@ -106,9 +112,13 @@ class World:
                 async with self.lock.writer:
                     self._fold_newest_valid(versions)
         self.loaded = True
-        gc.enable()
+        self.end_load()
         gc.collect()
         gc.freeze()  # what was loaded stays: later collections need not look at it
+
+    def end_load(self) -> None:
+        """The collector works again."""
+        gc.enable()
 
     def _fold_newest_valid(self, versions: Sequence[Message]) -> None:
         for message in reversed(versions):

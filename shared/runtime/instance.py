@@ -1,0 +1,192 @@
+"""One instance of a service: it follows the log all the time, as a standby too, and leads when it may.
+
+One loop does everything that touches the state: take a batch of the log, fold it, and, when leading, one pass. What runs
+beside it (the lease, telemetry, questions, the keeper) only wakes it.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import socket
+from typing import Any
+
+import structlog
+
+from shared.errors import Unavailable
+from shared.runtime import reactions, streams
+from shared.runtime.api import Api
+from shared.runtime.bus import Bus
+from shared.runtime.commit import Committer
+from shared.runtime.follower import Follower, Restarted
+from shared.runtime.health import HealthServer
+from shared.runtime.keeper import KEEPER, Keeper
+from shared.runtime.leader import Leader
+from shared.runtime.lease import Lease, monotonic
+from shared.runtime.metrics import Metrics
+from shared.runtime.reactions import Reaction
+from shared.runtime.world import World
+from shared.service import Service
+
+log = structlog.get_logger(__name__)
+
+ENSURE_SECONDS = (0.25, 5.0)
+FAULT_SECONDS = (0.5, 30.0)
+LONGEST_WAIT_SECONDS = 1.0
+FOLLOWING_ANEW_SECONDS = 10.0
+
+
+class Instance:
+    """`run` until `stop` is set. Raises `Unavailable` when the connection is gone for good."""
+
+    def __init__(self, service: Service[Any], bus: Bus, stop: asyncio.Event) -> None:
+        self.service = service
+        self.bus = bus
+        self.stop = stop
+        self.holder = f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(32):08x}"
+        self.metrics = Metrics(service.name)
+        self.world = World(service)
+        self.follower = Follower(bus, self.world.filters())
+        settings = bus.settings
+        self.lease = Lease(bus, service.name, self.holder, settings.lease_ttl_seconds, self.follower.poke)
+        self.committer = Committer(settings, service.name, bus.name)
+        self.leader = Leader(bus, self.world, self.lease, self.committer, self.metrics, self.follower.poke)
+        self.api = Api(bus, self.world)
+        self.health = HealthServer(self._exposition, self._unhealthy, self._unready)
+        self._beside: list[asyncio.Task[Any]] = []
+        self._faults = 0
+
+    async def run(self) -> None:
+        take_back = self.bus.on_reconnect(self.leader.attend_again)
+        try:
+            if self.bus.settings.metrics_port is not None:
+                await self.health.start(self.bus.settings.metrics_port)
+            await self._ensure_streams()
+            await self.follower.start()
+            await self.api.start()
+            self._beside = [
+                asyncio.create_task(self._wake_at_the_end(), name="wake at the end"),
+                asyncio.create_task(self.lease.run(), name=f"lease of {self.service.name}"),
+            ]
+            if self.service.name == KEEPER:
+                self._beside.append(asyncio.create_task(self._keep(), name="keeper"))
+            while not self.stop.is_set():
+                if self.bus.closed.is_set():
+                    raise Unavailable(f"the connection of {self.bus.name} is gone for good")
+                await self._guarded_step()
+        finally:
+            take_back()
+            await self._end()
+
+    async def _end(self) -> None:
+        self.world.end_load()
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+        await self.leader.close()
+        await self.api.stop()
+        await self.follower.stop()
+        await self.health.stop()
+
+    async def _guarded_step(self) -> None:
+        try:
+            await self._step()
+        except Exception as error:
+            if reactions.to_error(error) is Reaction.FOLLOW_ANEW:
+                await self._start_anew(error)
+            else:
+                log.warning("not now; trying again", service=self.service.name, reason=str(error))
+                await self._sleep(random.uniform(*ENSURE_SECONDS) / 4)
+        else:
+            if self.leader.leading:
+                self._faults = 0
+
+    async def _start_anew(self, error: Exception) -> None:
+        """A fault: let another instance try, drop the state, load the log again, not too fast."""
+        self._faults += 1
+        log.error("a fault; dropping the state and loading anew", service=self.service.name, exc_info=error)
+        await self.leader.end("a fault")
+        await self.lease.give_back()
+        self.follower.distrust("a fault in the service or in its state")
+        await self._sleep(min(FAULT_SECONDS[1], FAULT_SECONDS[0] * 2**self._faults))
+
+    async def _step(self) -> None:
+        batch = await self.follower.next(self._pause())
+        if isinstance(batch, Restarted):
+            await self.leader.end("the log is loaded anew")
+            self.world.reset()
+            self.metrics.restarts.inc()
+            self.metrics.loaded.set(0)
+            return
+        if await self.world.fold(batch, self.follower.position):
+            self.leader.look()
+        self._measure(len(batch))
+        if not self.follower.caught_up:
+            return
+        if not self.world.loaded:
+            await self.world.finish_load(self.leader.repair.history)
+            self.metrics.loaded.set(1)
+            log.info("the log is loaded", service=self.service.name, position=self.follower.position)
+        if self.leader.in_doubt and not self.lease.held:
+            # A plan may or may not be in the log, and nobody will tell this instance: the log will.
+            self.leader.in_doubt = False
+            self.follower.distrust("the term ended with a commit in doubt")
+            return
+        await self.leader.step()
+
+    def _pause(self) -> float:
+        if not self.follower.caught_up:
+            return LONGEST_WAIT_SECONDS
+        pause = self.leader.pause()
+        return LONGEST_WAIT_SECONDS if pause is None else min(pause, LONGEST_WAIT_SECONDS)
+
+    def _measure(self, messages: int) -> None:
+        self.metrics.records.inc(messages)
+        self.metrics.position.set(self.follower.position)
+        self.metrics.unreadable.set(len(self.world.unreadable))
+        self.metrics.lag.set(self.follower.behind)
+
+    async def _ensure_streams(self) -> None:
+        delay = ENSURE_SECONDS[0]
+        while not self.stop.is_set() and not self.bus.closed.is_set():
+            try:
+                await streams.ensure(self.bus)
+            except Exception as error:
+                if reactions.to_error(error) is not Reaction.RETRY:
+                    raise
+                log.warning("the streams cannot be ensured yet; trying again", reason=str(error))
+                await self._sleep(delay)
+                delay = min(delay * 2, ENSURE_SECONDS[1])
+            else:
+                return
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+
+    async def _wake_at_the_end(self) -> None:
+        waits = [asyncio.create_task(self.stop.wait()), asyncio.create_task(self.bus.closed.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+        self.follower.poke()
+
+    async def _keep(self) -> None:
+        def may() -> bool:
+            return self.leader.leading and self.lease.held
+
+        keeper = Keeper(self.bus, may, lambda: self.world.clock.now(monotonic()), self.metrics.trimmed.inc)
+        await keeper.run()
+
+    def _exposition(self) -> bytes:
+        return self.metrics.text()
+
+    def _unhealthy(self) -> str:
+        return "the connection is gone for good" if self.bus.closed.is_set() else ""
+
+    def _unready(self) -> str:
+        if not self.bus.connected.is_set():
+            return "NATS is away"
+        return "" if self.world.loaded else "the log has not been loaded yet"

@@ -1,0 +1,113 @@
+"""Two instances of a service on one server: who leads, and that nothing is done twice when that changes."""
+
+import asyncio
+
+from shared.runtime import records
+from shared.runtime.answers import TermLost
+from shared.runtime.bus import Bus
+from shared.subjects import DECISION, TERM
+from tests.integration.conftest import Start, ask, counts, eventually
+
+KEY = ("shop", "web", "production")
+
+
+async def test_one_instance_decides_until_nothing_is_left(bus: Bus, start: Start) -> None:
+    await ask(bus, KEY, 25)
+    one = await start()
+    await eventually(lambda: one.state.counted.get(KEY) == 25)
+    assert await counts(bus, KEY) == list(range(1, 26))
+
+
+async def test_a_decision_is_recorded_with_what_it_read_and_changed(bus: Bus, start: Start) -> None:
+    asked = await ask(bus, KEY, 1)
+    await start()
+    decision = await eventually(lambda: records.get(bus, DECISION, ("scheduler", "environment", *KEY)))
+    record = decision.record
+    assert record.outcome == "1"
+    assert record.read_sequence >= asked
+    assert record.changes == ("steer.scale.shop.web.production",)
+    message = await records.last_message(bus, "steer.scale.shop.web.production")
+    assert message is not None and message.headers is not None
+    assert message.headers["Steer-Service"] == "scheduler"
+    assert message.headers["Steer-Cause"] == str(asked)
+    term = await records.get(bus, TERM, ("scheduler",))
+    assert term is not None
+    assert message.headers["Steer-Term"] == str(term.sequence)
+
+
+async def test_a_standby_follows_and_only_one_leads(bus: Bus, start: Start) -> None:
+    one, two = await start(), await start()
+    await ask(bus, KEY, 10)
+    await eventually(lambda: one.state.counted.get(KEY) == two.state.counted.get(KEY) == 10)
+    assert one.leading != two.leading
+    assert await counts(bus, KEY) == list(range(1, 11))
+
+
+async def test_a_clean_stop_hands_over_at_once(bus: Bus, start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    two = await start()
+    await eventually(lambda: two.instance.world.loaded)
+    await one.stop()
+    await eventually(lambda: two.leading, seconds=2)
+
+
+async def test_a_leader_that_dies_is_followed_by_the_standby_and_nothing_is_done_twice(bus: Bus, start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    two = await start()
+    await ask(bus, KEY, 400)
+    await eventually(lambda: one.state.counted.get(KEY, 0) > 20)
+    await one.crash()
+    await eventually(lambda: two.state.counted.get(KEY) == 400)
+    assert await counts(bus, KEY) == list(range(1, 401))
+
+
+async def test_the_write_of_a_deposed_leader_is_refused(bus: Bus, start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    committer, term = one.instance.committer, one.instance.committer.term
+    await one.instance.leader.end("the test takes the term away")
+    await one.instance.lease.give_back()
+    two = await start()
+    await eventually(lambda: two.leading or (one.leading and one.instance.leader.term > term))
+    late = type(committer)(bus.settings, "scheduler", "late")
+    late.term = term
+    message = one.instance.leader.repair  # any message will do; the fence comes first
+    del message
+    from shared.runtime.encode import outgoing
+    from shared.service import Change
+    from shared.subjects import SCALE
+
+    assert await late.commit([outgoing(Change(SCALE, KEY, None))]) == TermLost()
+    assert await late.commit([outgoing(Change(SCALE, KEY, None))] * 3) == TermLost()
+    await late.close()
+    assert await counts(bus, KEY) == []
+
+
+async def test_an_unknown_outcome_opens_a_new_term_and_nothing_is_done_twice(bus: Bus, start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    first = one.instance.leader.term
+    await ask(bus, KEY, 300)
+    await eventually(lambda: one.state.counted.get(KEY, 0) > 20)
+    # Cut the committing connection while a commit is on its way: its outcome is unknown.
+    await eventually(lambda: one.instance.committer._answer is not None)
+    one.instance.committer._lost()
+    await eventually(lambda: one.leading and one.instance.leader.term > first)
+    await eventually(lambda: one.state.counted.get(KEY) == 300)
+    assert await counts(bus, KEY) == list(range(1, 301))
+
+
+async def test_a_restart_of_the_server_is_survived(bus: Bus, start: Start, server, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    one = await start()
+    await ask(bus, KEY, 5)
+    await eventually(lambda: one.state.counted.get(KEY) == 5)
+    port = server.port
+    server.kill()
+    await asyncio.sleep(0)
+    server.start(tmp_path / "jetstream", port)
+    await eventually(lambda: bus.connected.is_set())
+    await ask(bus, KEY, 9)
+    await eventually(lambda: one.state.counted.get(KEY) == 9, seconds=30)
+    assert await counts(bus, KEY) == list(range(1, 10))
