@@ -73,6 +73,13 @@ class Draft:
         message = f"{missing} of {wanted} replicas have no place: {filters}"
         self.notice("no_capacity", "warning", message, **self.pending)
 
+    def give_up(self) -> None:
+        """What waits is not wanted any more: its reasons stay, as those of the end."""
+        if self.pending:
+            self.reasons["unplaced"] = self.reasons.pop("pending")
+            self.waiting.clear()
+            self.changes = [change for change in self.changes if change.key[1:2] != ("no_capacity",)]
+
     @property
     def pending(self) -> dict[str, Any]:
         """What could not be placed and why; empty where nothing waits."""
@@ -105,7 +112,7 @@ class Draft:
             reasons=self.reasons,
             observation=self.observation,
             cause=self.cause,
-            explain=bool(self.reasons) or any(change.record is not None for change in self.changes),
+            explain=bool(self.reasons) or waits != waited or any(change.record is not None for change in self.changes),
         )
 
 

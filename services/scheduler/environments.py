@@ -110,6 +110,8 @@ def _conclude(before: Deployment | None, record: Deployment, draft: Draft) -> No
     """Write the record where it has changed, with the notice that goes with its new phase."""
     if record == before:
         return
+    if record.terminal:
+        draft.give_up()
     draft.change(subjects.DEPLOYMENT, draft.key, record)
     name = "/".join(draft.key[:3])
     if record.phase == "failed":

@@ -84,7 +84,7 @@ class World:
     def advance(self, seconds: float, beat: bool = True) -> list[str]:
         """Time goes on, wake-up by wake-up; the nodes that are not silenced send their heartbeats."""
         end = self.now + timedelta(seconds=seconds)
-        outcomes = []
+        outcomes = self.settle()
         while True:
             next_beat = self.now + timedelta(seconds=2)
             self.now = min(end, next_beat, self.wake_at if self.wake_at and self.wake_at > self.now else end)

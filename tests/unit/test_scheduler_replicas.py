@@ -178,7 +178,7 @@ def test_w28_a_draining_replica_reserves_until_it_is_gone(world: World) -> None:
 
 def test_w29_scale_down_takes_unhealthy_ones_then_the_most_crowded_node_then_the_newest(world: World) -> None:
     world.serving(replicas=4, nodes=2)
-    sick = list(world.replicas())[0]
+    sick = next(iter(world.replicas()))
     world.report(sick, "unhealthy", healthy_since=world.now)
     world.settle()
     world.environment(3)
@@ -341,7 +341,7 @@ def test_deleting_an_environment_ends_its_replicas_and_then_forgets_it(world: Wo
         assert world.state.tables[kind] == {}, kind.name
     assert world.active().request_floor != ""
     assert not [key for key in world.state.tables[subjects.DECISION] if key[1] == "environment"]
-    assert [name for name in world.notices()] == []
+    assert list(world.notices()) == []
 
 
 def test_an_environment_that_was_never_there_tears_nothing_down(world: World) -> None:
