@@ -10,8 +10,9 @@ from functools import cached_property
 
 from services.scheduler.draft import Draft
 from services.scheduler.environments import decide_environment
+from services.scheduler.looks import Look
 from services.scheduler.nodes import decide_fleet, decide_node, losing
-from services.scheduler.state import Look, State, Target
+from services.scheduler.state import State, Target
 from shared.service import MAX_BATCH, Decision, Plan
 
 _ORDER = ("fleet", "node", "environment")

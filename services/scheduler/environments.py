@@ -31,7 +31,7 @@ def decide_environment(state: State, key: Key, now: datetime) -> tuple[list[Deci
             return _tear_down(state, key, now)
         return [], []  # no record at all means hold
     active = state.get(subjects.ACTIVE, key, ActiveRelease) or ActiveRelease()
-    members = replicas_of(state, key)
+    members = replicas_of(state, ("environment", *key))
     drafts = _deployments(state, key, spec, active, members, now)
     decisions = [decision for draft in drafts if (decision := draft.decision()) is not None]
     if decisions:
@@ -175,7 +175,7 @@ def _tear_down(state: State, key: Key, now: datetime) -> tuple[list[Decision], l
         if record is not None:
             step = Step("succeeded" if record.phase == "draining_old" else "canceled", "its environment is deleted")
             draft.change(subjects.DEPLOYMENT, (*key, id), deployments.enter(record, step, draft))
-    members = replicas_of(state, key)
+    members = replicas_of(state, ("environment", *key))
     replace.end(members, "the environment is deleted", draft)
     replace.progress(members, key, draft)
     if draft.changes or members:

@@ -15,7 +15,7 @@ import orjson
 from services.scheduler.environments import effective_replicas
 from services.scheduler.placement import place
 from services.scheduler.replicas import Replica, replicas_of
-from services.scheduler.state import SERVICE, State, unavailable
+from services.scheduler.state import SERVICE, State
 from services.scheduler.workload import template
 from shared import subjects
 from shared.codec import validate
@@ -62,7 +62,7 @@ def state_query(state: State, request: Mapping[str, Any], now: datetime) -> Mapp
         return _environment_state(state, _key(subjects.ENVIRONMENT, request["environment"]))
     if "node" in request:
         return _node_state(state, _key(subjects.NODE, request["node"]))
-    nodes = Counter(unavailable(state, key[0]) or "available" for key in state.tables[subjects.NODE])
+    nodes = Counter(state.unavailable(key[0]) or "available" for key in state.tables[subjects.NODE])
     return {
         "sequence": state.sequence,
         "nodes": dict(sorted(nodes.items())),
@@ -81,7 +81,7 @@ def _environment_state(state: State, key: Key) -> Mapping[str, Any]:
         "environment": "/".join(key),
         "release": active.version,
         "wanted": effective_replicas(state, key, environment, active) if active.version else 0,
-        "replicas": [_replica(item) for item in replicas_of(state, key)],
+        "replicas": [_replica(item) for item in replicas_of(state, ("environment", *key))],
         "open_deployments": sorted(state.open_of.get(key, ())),
     }
 
@@ -106,7 +106,7 @@ def _node_state(state: State, key: Key) -> Mapping[str, Any]:
     return {
         "node": key[0],
         "status": status.model_dump(mode="json") if status is not None else None,
-        "unavailable": unavailable(state, key[0]),
+        "unavailable": state.unavailable(key[0]),
         "heard_at": heard.isoformat() if heard is not None else None,
         "assignments": sorted(name for _, name in state.replicas_on.get(key[0], ())),
     }

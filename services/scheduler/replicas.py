@@ -1,4 +1,4 @@
-"""What is known of the replicas of an environment, read from the records.
+"""What is known of the replicas of a workload, read from the records.
 
 A replica is *gone* when its instance has failed or stopped, *lost* when its node is down or decommissioned, *live*
 otherwise. Gone and lost ones do not count. A live one has to leave when its node drains, when it stays unhealthy, or when
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from services.scheduler.draft import Draft
-from services.scheduler.state import State
+from services.scheduler.state import State, Target
 from shared import subjects
 from shared.model.assignment import Assignment, Instance
 from shared.model.node import NodeControl
@@ -79,11 +79,10 @@ class Replica:
         return f"{self.instance.state}{code}" + (f": {self.instance.message}" if self.instance.message else "")
 
 
-def replicas_of(state: State, environment: Key) -> list[Replica]:
-    """Every replica of an environment, by id."""
-    return sorted(
-        (_replica(state, key) for key in state.replicas_of.get(environment, ())), key=lambda r: (r.id, r.node)
-    )
+def replicas_of(state: State, target: Target) -> list[Replica]:
+    """Every replica of a workload, by id."""
+    found = [_replica(state, key) for key in state.replicas_of.get(target, ())]
+    return sorted(found, key=lambda item: (item.id, item.node))
 
 
 def _replica(state: State, key: Key) -> Replica:

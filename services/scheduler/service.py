@@ -1,8 +1,11 @@
 """The scheduler as a value."""
 
 from services.scheduler.decide import decide
+from services.scheduler.indexes import fold
+from services.scheduler.looks import settle
 from services.scheduler.queries import explain_query, place_query, state_query
-from services.scheduler.state import READS, SERVICE, State, attend, fold, observe, settle
+from services.scheduler.state import READS, SERVICE, State
+from services.scheduler.telemetry import attend, observe
 from shared import subjects
 from shared.service import Service
 

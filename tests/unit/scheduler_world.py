@@ -7,7 +7,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from services.scheduler.decide import decide
-from services.scheduler.state import SERVICE, State, attend, fold, observe, settle
+from services.scheduler.indexes import fold
+from services.scheduler.looks import settle
+from services.scheduler.state import SERVICE, State
+from services.scheduler.telemetry import attend, observe
 from shared import subjects
 from shared.model.assignment import Assignment, Instance, InstanceState
 from shared.model.deployment import ActiveRelease, Deployment

@@ -4,7 +4,7 @@ import pytest
 from scheduler_world import World
 
 from services.scheduler.queries import explain_query, place_query, state_query
-from services.scheduler.state import attend
+from services.scheduler.telemetry import attend
 from shared import subjects
 from shared.errors import SteerError
 from shared.model.node import Fleet, Node, NodeControl

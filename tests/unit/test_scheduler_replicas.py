@@ -235,7 +235,7 @@ def test_scenario_2_lost_wake_up(world: World) -> None:
     world.environment(3)
     world.step()
     from services.scheduler.decide import decide
-    from services.scheduler.state import settle
+    from services.scheduler.looks import settle
 
     plan = decide(world.state, world.now)
     world.node("n2")  # arrives before the pass is settled

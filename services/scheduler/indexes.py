@@ -1,0 +1,154 @@
+"""`fold`: one version of one record into the state and its indexes, marking what has to be looked at."""
+
+from collections.abc import Hashable
+from typing import TypeVar
+
+from services.scheduler.state import FLEET_TARGET, REMEMBERED, SERVICE, State, Target
+from services.scheduler.workload import workload_id
+from shared import subjects
+from shared.model.assignment import Assignment, Instance, WorkloadRef
+from shared.model.deployment import Deployment
+from shared.model.node import Node, NodeControl
+from shared.model.release import DeployRequest
+from shared.service import Version
+from shared.subjects import Key, Kind
+
+_HISTORY = frozenset({subjects.RELEASE, subjects.DEPLOY, subjects.DEPLOYMENT})
+_OF_ENVIRONMENT = _HISTORY | {subjects.ENVIRONMENT, subjects.ACTIVE, subjects.SCALE, subjects.ROUTED_ENVIRONMENT}
+_OF_NODE = frozenset({subjects.NODE, subjects.NODE_STATUS, subjects.NODE_CONTROL})
+
+G = TypeVar("G", bound=Hashable)
+E = TypeVar("E", bound=Hashable)
+
+
+def fold(state: State, version: Version) -> None:
+    """Put one version of one record into the state. Total and idempotent; ignores what the scheduler does not read."""
+    table = state.tables.get(version.kind)
+    if table is None or (version.kind in (subjects.DECISION, subjects.NOTICE) and version.key[0] != SERVICE):
+        return
+    state.sequence = max(state.sequence, version.sequence)
+    old = table.get(version.key)
+    if old is not None and old.sequence >= version.sequence:
+        return
+    if version.record is None and version.kind not in REMEMBERED:
+        table.pop(version.key, None)
+    else:
+        table[version.key] = version
+    _index(state, version, old)
+
+
+def target_of(ref: WorkloadRef) -> Target:
+    return (ref.kind, *ref.key.split("/"))
+
+
+def _index(state: State, version: Version, old: Version | None) -> None:
+    kind, key = version.kind, version.key
+    if kind in _OF_ENVIRONMENT:
+        environment = key[:3]
+        if kind in _HISTORY:
+            _member(state.history_of, environment, (kind, key), version.record is not None)
+        if kind in (subjects.DEPLOY, subjects.DEPLOYMENT):
+            _member(state.open_of, environment, key[3], _open(state, key))
+        state.mark(("environment", *environment))
+    elif kind is subjects.ASSIGNMENT:
+        _index_assignment(state, version, old)
+    elif kind is subjects.INSTANCE:
+        _sync_reservation(state, key)
+        _mark_replica(state, key)
+    elif kind in _OF_NODE:
+        _index_node(state, key[0], kind, version, old)
+    elif kind is subjects.FLEET:
+        state.mark(FLEET_TARGET)
+
+
+def _open(state: State, key: Key) -> bool:
+    """Whether a request, or what became of it, still needs a look."""
+    deployment = state.get(subjects.DEPLOYMENT, key, Deployment)
+    if deployment is not None:
+        return not deployment.terminal
+    return state.get(subjects.DEPLOY, key, DeployRequest) is not None
+
+
+def _index_assignment(state: State, version: Version, old: Version | None) -> None:
+    key = version.key
+    record = version.record if version.record is not None else (old.record if old is not None else None)
+    if isinstance(record, Assignment):
+        target = target_of(record.workload)
+        here = version.record is not None
+        _member(state.replicas_of, target, key, here)
+        _member(state.replicas_on, key[0], key, here)
+        _member(state.draining, target, key, here and record.desired == "drain")
+        state.mark(target)
+    _sync_reservation(state, key)
+    control = state.get(subjects.NODE_CONTROL, (key[0],), NodeControl)
+    if (control is not None and control.drain) or state.deleted(subjects.NODE, (key[0],)):
+        state.mark(("node", key[0]))
+
+
+def _index_node(state: State, name: str, kind: Kind, version: Version, old: Version | None) -> None:
+    _sync_node(state, name)
+    state.mark(("node", name))
+    if kind is subjects.NODE:
+        if (version.record is None) != (old is None or old.record is None):
+            state.mark(FLEET_TARGET)
+        elif version.record is not None:
+            return  # what a node offers changes nothing for the replicas that it has
+    for replica in state.replicas_on.get(name, ()):
+        _mark_replica(state, replica)
+
+
+def _mark_replica(state: State, key: Key) -> None:
+    assignment = state.get(subjects.ASSIGNMENT, key, Assignment)
+    if assignment is not None:
+        state.mark(target_of(assignment.workload))
+    elif state.deleted(subjects.NODE, (key[0],)):
+        state.mark(("node", key[0]))
+
+
+def _sync_reservation(state: State, key: Key) -> None:
+    """A replica reserves until it is gone: failed or stopped ones and deleted assignments do not."""
+    assignment = state.get(subjects.ASSIGNMENT, key, Assignment)
+    instance = state.get(subjects.INSTANCE, key, Instance)
+    wanted: tuple[str, int, int] | None = None
+    if assignment is not None and not (instance is not None and instance.state in ("failed", "stopped")):
+        resources = assignment.resources.effective()
+        wanted = (workload_id(assignment.workload), resources.cpu_millis, resources.memory_mb)
+    held = state.reserved.get(key)
+    if held == wanted:
+        return
+    if held is not None:
+        state.cluster.release(key[0], *held)
+        del state.reserved[key]
+    if wanted is not None:
+        state.cluster.reserve(key[0], *wanted)
+        state.reserved[key] = wanted
+    if held is not None:
+        _capacity_changed(state, key[0])
+
+
+def _sync_node(state: State, name: str) -> None:
+    node = state.get(subjects.NODE, (name,), Node)
+    if node is None:
+        state.cluster.remove_node(name)
+        return
+    capacity = node.capacity
+    state.cluster.set_node(
+        name, node.labels, node.platform, capacity.cpu_millis, capacity.memory_mb, state.unavailable(name)
+    )
+    _capacity_changed(state, name)
+
+
+def _capacity_changed(state: State, node: str) -> None:
+    """A node may take more than before: look again at what it could cure, and at what is being looked at just now."""
+    state.capacity_marks += 1
+    for name in state.waiting.cured_by(node):
+        state.mark(tuple(name.partition("#")[0].split("/")))
+
+
+def _member(index: dict[G, set[E]], group: G, key: E, here: bool) -> None:
+    if here:
+        index.setdefault(group, set()).add(key)
+    elif group in index:
+        index[group].discard(key)
+        if not index[group]:
+            del index[group]
