@@ -12,7 +12,7 @@ from typing import Any
 
 from services.routes.hosts import Loss
 from services.routes.world import SERVICE, Env, Item, State
-from services.routes.written import notice_key, too_large_key
+from services.routes.written import notice_key, subject_of, too_large_key
 from shared import codec, subjects
 from shared.model.service import Notice
 from shared.service import Change, Decision
@@ -50,8 +50,7 @@ def over_port(item: Item, losers: Iterable[Env], winner: Env | None) -> Dispute:
 
 
 def too_large(dispute: Dispute) -> Dispute:
-    kind, key = dispute.item
-    subject = kind.subject(*key)
+    subject = subject_of(dispute.item)
     message = f"{subject} would be larger than {codec.MAX_BODY_BYTES} bytes; it stays as it was"
     return Dispute(dispute.item, {**dispute.losers, too_large_key(dispute.item): (message, {"subject": subject})})
 
@@ -94,8 +93,8 @@ def _changes(state: State, dispute: Dispute, now: datetime) -> list[Change]:
 
 def _decision(state: State, dispute: Dispute, changes: list[Change], *, ended: bool) -> Decision:
     kind, key = dispute.item
-    about = kind.name.removeprefix("route_")
-    name = subjects.hostname(key) if kind == ROUTE_HOST else " ".join((about, "/".join(key)))
+    about = kind.removeprefix("route_")
+    name = subjects.hostname(key) if kind == ROUTE_HOST.name else " ".join((about, "/".join(key)))
     if ended:
         explanation = Change(DECISION, (SERVICE, about, *key), None)
         return Decision(about, key, f"{name}: nothing is in the way any more", (*changes, explanation), explain=False)

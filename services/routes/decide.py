@@ -1,26 +1,35 @@
 """What to publish: the records that no longer say what the facts say, and the manifest that closes them.
 
-A pass walks what is dirty in a fixed order and stops when its batch is full: hosts, internal services and ports first,
-then `Routed`, then, once nothing is left, the manifest. Notices of conflicts take the room that remains.
+A pass looks at a bounded number of records, in a fixed order, and stops when its batch is full: hosts, internal services
+and ports first, then `Routed`, then, once nothing is left, the manifest. Notices of conflicts take the room that remains.
 
-`settle` looks in the same way and drops what is in order. It believes no plan, so whatever happened between a decision
-and its commit stays to be looked at.
+`settle` drops what the pass found in order and nothing has touched since, and looks once more at what it changed. It
+believes no plan, so whatever happened between a decision and its commit stays to be looked at.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.routes import conflicts, hosts, ports, versions
 from services.routes.conflicts import Dispute
 from services.routes.serving import View
-from services.routes.world import Env, Item, Route, State
-from services.routes.written import term_of
+from services.routes.world import Env, Item, Mark, Route, State
+from services.routes.written import subject_of, term_of
 from shared import codec, route_digest, subjects
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route
 from shared.service import MAX_BATCH, Change, Decision, Plan
-from shared.subjects import ENVIRONMENT, ROUTE_HOST, ROUTE_INTERNAL, ROUTE_L4, ROUTE_MANIFEST, ROUTED_ENVIRONMENT, Kind
+from shared.subjects import ROUTE_MANIFEST
+
+ENVIRONMENT = subjects.ENVIRONMENT.name
+HOST = subjects.ROUTE_HOST.name
+INTERNAL = subjects.ROUTE_INTERNAL.name
+L4 = subjects.ROUTE_L4.name
+ROUTED = subjects.ROUTED_ENVIRONMENT.name
+
+_LOOKS = 2000
+"""Records that one pass looks at, so that it is over long before a lease lapses."""
 
 _ROOM = MAX_BATCH - 2
 """For records of a version: one message is for the manifest, one for the explanation."""
@@ -29,16 +38,25 @@ _EXPLAINED = 50
 """At most so many records are explained one by one."""
 
 
+class Wanted(NamedTuple):
+    """The record that the facts ask for, what it adds to the digest, and what is in the way."""
+
+    route: Route | None
+    term: int
+    dispute: Dispute
+
+
 @dataclass(slots=True)
 class Draft:
-    """A version, or a part of one, in the making."""
+    """A version, or a part of one, in the making. `looks` are the marks of what was found in order."""
 
     state: State
     digest: int
     changes: list[Change] = field(default_factory=list)
     explained: dict[str, str] = field(default_factory=dict)
     disputes: list[Dispute] = field(default_factory=list)
-    gained: dict[Kind, int] = field(default_factory=dict)
+    gained: dict[str, int] = field(default_factory=dict)
+    looks: dict[Item, int] = field(default_factory=dict)
     cause: int = 0
     complete: bool = True
 
@@ -53,31 +71,36 @@ def decide(state: State, now: datetime) -> Plan:
     draft = _draft(state)
     decisions = [_version(draft)] if draft.changes else []
     left = MAX_BATCH - sum(decision.size for decision in decisions)
-    settled, more = conflicts.decisions(state, draft.disputes, now, left)
+    notices, more = conflicts.decisions(state, draft.disputes, now, left)
     wake_at = now if more or not draft.complete else None
-    return Plan((*decisions, *settled), wake_at)
+    return Plan((*decisions, *notices), wake_at, draft.looks)
 
 
 def settle(state: State, plan: Plan, now: datetime) -> None:
-    """Drop what is in order, up to the first that is not."""
-    if not plan.decisions and plan.wake_at is not None:
+    """Drop what is in order."""
+    if plan.wake_at is not None and plan.wake_at > now:
         return
     waiting = work(state)
+    for item, seen in plan.looks.items():
+        mark = waiting.get(item)
+        if mark is not None and mark.number == seen:
+            del waiting[item]
     view = View(state)
-    for item in list(waiting):
-        if _stale(view, item):
-            break
-        del waiting[item]
+    for change in (change for decision in plan.decisions for change in decision.changes):
+        item = (change.kind.name, change.key)
+        if item in waiting and not _stale(view, item):
+            del waiting[item]
     state.dirty = waiting
 
 
-def work(state: State) -> dict[Item, int]:
-    """The own records to look at, in order, each with the sequence of what touched it last."""
-    found: dict[Item, int] = {}
-    for item, cause in state.dirty.items():
+def work(state: State) -> dict[Item, Mark]:
+    """The own records to look at, in order, each with the last mark on what leads to it."""
+    found: dict[Item, Mark] = {}
+    for item, mark in state.dirty.items():
         for each in _led_to(state, item):
-            found[each] = max(found.get(each, 0), cause)
-    return dict(sorted(found.items(), key=lambda entry: (entry[0][0].name, entry[0][1])))
+            before = found.get(each)
+            found[each] = mark if before is None else max(before, mark)
+    return dict(sorted(found.items()))
 
 
 def _led_to(state: State, item: Item) -> Iterator[Item]:
@@ -85,89 +108,95 @@ def _led_to(state: State, item: Item) -> Iterator[Item]:
         yield item
         return
     env: Env = item[1]
-    yield ROUTE_INTERNAL, env
-    yield ROUTED_ENVIRONMENT, env
+    yield INTERNAL, env
+    yield ROUTED, env
     yield from state.claims.get(env, ())
     for domain in state.domains_of.get(env, ()):
-        yield ROUTE_HOST, subjects.host_key(state.domains[domain].hostname)
+        yield HOST, subjects.host_key(state.domains[domain].hostname)
 
 
 def _draft(state: State) -> Draft:
     draft, view = Draft(state, state.digest), View(state)
-    for item, cause in work(state).items():
-        if len(draft.changes) == _ROOM:
+    for looked, (item, mark) in enumerate(work(state).items()):
+        if looked == _LOOKS or len(draft.changes) == _ROOM:
             draft.complete = False
             break
-        if item[0] == ROUTED_ENVIRONMENT:
-            _draft_routed(draft, item, cause)
+        if item[0] == ROUTED:
+            _draft_routed(draft, item, mark)
         else:
-            _draft_route(draft, view, item, cause)
+            _draft_route(draft, view, item, mark)
     if draft.complete and (draft.changes or versions.unclosed(state)):
         closing = versions.manifest(state, draft.digest, draft.gained)
         draft.changes.append(Change(ROUTE_MANIFEST, (), closing))
     return draft
 
 
-def _draft_route(draft: Draft, view: View, item: Item, cause: int) -> None:
-    wanted, dispute = _wanted(view, item)
-    draft.disputes.append(dispute)
-    before = draft.state.written.get(item)
+def _draft_route(draft: Draft, view: View, item: Item, mark: Mark) -> None:
+    wanted = _wanted(view, item)
+    if not conflicts.in_order(draft.state, wanted.dispute):
+        draft.disputes.append(wanted.dispute)
+    elif not _differs(draft.state, item, wanted):
+        draft.looks[item] = mark.number
     if not _differs(draft.state, item, wanted):
         return
-    added = term_of(item, wanted) if wanted else 0
-    draft.digest = route_digest.moved(draft.digest, before.term if before else 0, added)
-    draft.gained[item[0]] = draft.gained.get(item[0], 0) + (wanted is not None) - (before is not None)
-    draft.changes.append(Change(item[0], item[1], wanted))
-    draft.explained[item[0].subject(*item[1])] = _difference(before.record if before else None, wanted)
-    draft.cause = max(draft.cause, cause)
-
-
-def _draft_routed(draft: Draft, item: Item, cause: int) -> None:
-    wanted = versions.routed(draft.state, item[1])
-    if wanted != draft.state.routed.get(item[1]):
-        draft.changes.append(Change(item[0], item[1], wanted))
-        draft.explained[item[0].subject(*item[1])] = "takes in the active release and the drains" if wanted else "gone"
-        draft.cause = max(draft.cause, cause)
-
-
-def _wanted(view: View, item: Item) -> tuple[Route | None, Dispute]:
-    """The record that the facts ask for, and what is in the way of that.
-
-    A record too large for a message is not written: the one in force stays, with a notice.
-    """
-    route, dispute = _asked_for(view, item)
-    written = view.state.written.get(item)
+    written = draft.state.written.get(item)
     before = written.record if written else None
-    if route is None or route == before or len(codec.encode(route)) <= codec.MAX_BODY_BYTES:
-        return route, dispute
-    return before, conflicts.too_large(dispute)
+    draft.digest = route_digest.moved(draft.digest, written.term if written else 0, wanted.term)
+    draft.gained[item[0]] = draft.gained.get(item[0], 0) + (wanted.route is not None) - (before is not None)
+    draft.changes.append(Change(subjects.BY_NAME[item[0]], item[1], wanted.route))
+    draft.explained[subject_of(item)] = _difference(before, wanted.route)
+    draft.cause = max(draft.cause, mark.cause)
+
+
+def _draft_routed(draft: Draft, item: Item, mark: Mark) -> None:
+    wanted = versions.routed(draft.state, item[1])
+    if wanted == draft.state.routed.get(item[1]):
+        draft.looks[item] = mark.number
+        return
+    draft.changes.append(Change(subjects.ROUTED_ENVIRONMENT, item[1], wanted))
+    draft.explained[subject_of(item)] = "takes in the active release and the drains" if wanted else "gone"
+    draft.cause = max(draft.cause, mark.cause)
+
+
+def _wanted(view: View, item: Item) -> Wanted:
+    """A record too large for a message is not written: the one in force stays, with a notice."""
+    route, dispute = _asked_for(view, item)
+    if route is None:
+        return Wanted(None, 0, dispute)
+    body = codec.encode(route)
+    if len(body) <= codec.MAX_BODY_BYTES:
+        return Wanted(route, term_of(item, body), dispute)
+    written = view.state.written.get(item)
+    kept, term = (written.record, written.term) if written else (None, 0)
+    return Wanted(kept, term, conflicts.too_large(dispute))
 
 
 def _asked_for(view: View, item: Item) -> tuple[Route | None, Dispute]:
-    if item[0] == ROUTE_HOST:
+    if item[0] == HOST:
         routes, losses = hosts.host(view, item)
         return routes, conflicts.over_host(item, losses)
-    if item[0] == ROUTE_L4:
+    if item[0] == L4:
         route, losers, winner = ports.l4(view, item)
         return route, conflicts.over_port(item, losers, winner)
-    if item[0] == ROUTE_INTERNAL:
+    if item[0] == INTERNAL:
         return ports.internal(view, item), Dispute(item)
     return None, Dispute(item)
 
 
 def _stale(view: View, item: Item) -> bool:
     state = view.state
-    if item[0] == ROUTED_ENVIRONMENT:
+    if item[0] == ROUTED:
         return versions.routed(state, item[1]) != state.routed.get(item[1])
-    wanted, dispute = _wanted(view, item)
-    return _differs(state, item, wanted) or not conflicts.in_order(state, dispute)
+    wanted = _wanted(view, item)
+    return _differs(state, item, wanted) or not conflicts.in_order(state, wanted.dispute)
 
 
-def _differs(state: State, item: Item, wanted: Route | None) -> bool:
+def _differs(state: State, item: Item, wanted: Wanted) -> bool:
+    """Records are equal if and only if their bytes are, so what they add to the digest tells."""
     written = state.written.get(item)
-    if written is None or wanted is None:
-        return (written is None) != (wanted is None)
-    return written.record != wanted or versions.outdated(state, item)
+    if written is None or wanted.route is None:
+        return (written is None) != (wanted.route is None)
+    return written.term != wanted.term or versions.outdated(state, item)
 
 
 def _version(draft: Draft) -> Decision:

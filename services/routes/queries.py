@@ -25,7 +25,7 @@ def overview(state: State, request: Mapping[str, Any], now: datetime) -> Mapping
         "covers": state.manifest.covers if state.manifest else 0,
         "received": state.covers,
         "closed": not versions.unclosed(state),
-        "records": {kind.name: count for kind, count in sorted(state.counts.items(), key=lambda entry: entry[0].name)},
+        "records": dict(sorted(state.counts.items())),
         "waiting": len(work(state)),
         "notices": sum(len(raised) for raised in state.notices.values()),
     }
@@ -34,7 +34,7 @@ def overview(state: State, request: Mapping[str, Any], now: datetime) -> Mapping
 def host(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
     """Raises `InvalidRecord` where no hostname is named."""
     hostname = _text(request, "hostname").lower()
-    item = (subjects.ROUTE_HOST, subjects.host_key(hostname))
+    item = (subjects.ROUTE_HOST.name, subjects.host_key(hostname))
     written = state.written.get(item)
     return {
         "hostname": hostname,

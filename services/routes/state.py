@@ -28,7 +28,7 @@ _TOMBSTONES_REMEMBERED = 50_000
 def fold(state: State, version: Version) -> None:
     """Put one version of one record into the state. Per subject the highest sequence wins."""
     take = _FOLDS.get(version.kind)
-    item = (version.kind, version.key)
+    item = (version.kind.name, version.key)
     if take is None or version.sequence <= state.sequences.get(item, 0):
         return
     state.sequences[item] = version.sequence
@@ -52,7 +52,7 @@ def _fold_environment(state: State, version: Version) -> None:
     if state.exists(version.key) != existed:
         _reclaim(state, version.key, version)
     if version.record is None:
-        touch(state, [(ENVIRONMENT, version.key)], version)
+        touch(state, [(ENVIRONMENT.name, version.key)], version)
 
 
 def _fold_release(state: State, version: Version) -> None:
@@ -78,10 +78,10 @@ def _reclaim(state: State, env: Env, version: Version) -> None:
     claims: set[Item] = set()
     if state.exists(env):
         if host := state.implicit_host(env):
-            claims.add((subjects.ROUTE_HOST, subjects.host_key(host)))
+            claims.add((subjects.ROUTE_HOST.name, subjects.host_key(host)))
         for port in state.policy(env).ports:
             if port.public_l4_port:
-                claims.add((subjects.ROUTE_L4, (str(port.public_l4_port),)))
+                claims.add((subjects.ROUTE_L4.name, (str(port.public_l4_port),)))
     before = state.claims.pop(env, frozenset())
     if claims:
         state.claims[env] = frozenset(claims)
@@ -89,7 +89,7 @@ def _reclaim(state: State, env: Env, version: Version) -> None:
         drop(state.claimants, item, env)
     for item in claims - before:
         state.claimants.setdefault(item, set()).add(env)
-    touch(state, [(ENVIRONMENT, env), *(before ^ claims)], version)
+    touch(state, [(ENVIRONMENT.name, env), *(before ^ claims)], version)
 
 
 def _fold_domain(state: State, version: Version) -> None:
@@ -102,7 +102,7 @@ def _fold_domain(state: State, version: Version) -> None:
         state.domains_of.setdefault(domain_env(version.key, domain), set()).add(version.key)
         state.domains_at.setdefault(subjects.host_key(domain.hostname), set()).add(version.key)
     hosts = {domain.hostname for domain in (before, state.domains.get(version.key)) if domain is not None}
-    touch(state, [(subjects.ROUTE_HOST, subjects.host_key(host)) for host in hosts], version)
+    touch(state, [(subjects.ROUTE_HOST.name, subjects.host_key(host)) for host in hosts], version)
 
 
 def _fold_assignment(state: State, version: Version) -> None:
@@ -120,7 +120,7 @@ def _fold_assignment(state: State, version: Version) -> None:
         state.replicas_of.setdefault(after.env, set()).add(place)
         state.replicas_on.setdefault(place[0], set()).add(place)
     envs = {replica.env for replica in (before, after) if replica is not None and replica.env is not None}
-    touch(state, [(ENVIRONMENT, env) for env in envs], version)
+    touch(state, [(ENVIRONMENT.name, env) for env in envs], version)
 
 
 def _replica(assignment: Assignment, sequence: int) -> Replica:
@@ -165,7 +165,7 @@ def _fold_node_status(state: State, version: Version) -> None:
 def _touch_replicas(state: State, places: Iterable[Place], version: Version) -> None:
     found = (state.replicas.get(place) for place in places)
     envs = {replica.env for replica in found if replica is not None and replica.env is not None}
-    touch(state, [(ENVIRONMENT, env) for env in envs], version)
+    touch(state, [(ENVIRONMENT.name, env) for env in envs], version)
 
 
 _FOLDS: Mapping[Kind, Callable[[State, Version], None]] = {

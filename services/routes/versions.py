@@ -77,7 +77,7 @@ def outdated(state: State, item: Item) -> bool:
     return other and state.sequences[item] < state.closed_sequence
 
 
-def manifest(state: State, digest: int, gained: Mapping[Kind, int]) -> RouteManifest:
+def manifest(state: State, digest: int, gained: Mapping[str, int]) -> RouteManifest:
     """What closes the version that leads to `digest`.
 
     `covers` counts foreign records only. A record of our own is folded as soon as it is acknowledged, ahead of foreign
@@ -85,7 +85,7 @@ def manifest(state: State, digest: int, gained: Mapping[Kind, int]) -> RouteMani
     """
 
     def count(kind: Kind) -> int:
-        return state.counts.get(kind, 0) + gained.get(kind, 0)
+        return state.counts.get(kind.name, 0) + gained.get(kind.name, 0)
 
     return RouteManifest(
         version=number(state) + 1,

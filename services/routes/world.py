@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from shared.model.assignment import Desired
 from shared.model.deployment import ActiveRelease
@@ -47,8 +47,8 @@ _CHURNING = frozenset({ASSIGNMENT, INSTANCE})
 _TOMBSTONES_REMEMBERED = 50_000
 
 Env = Key
-Item = tuple[Kind, Key]
-"""Something to look at: the subject of an own record, or an environment with all that leads to it."""
+Item = tuple[str, Key]
+"""The name of a kind and a key: something to look at, an own record or an environment with all that leads to it."""
 
 Place = tuple[str, str]
 """Node and assignment id."""
@@ -97,6 +97,13 @@ class Written:
     term: int
 
 
+class Mark(NamedTuple):
+    """`number` counts the marks ever made; `cause` is the sequence of what led to this one."""
+
+    number: int
+    cause: int
+
+
 @dataclass(slots=True)
 class State:
     cluster_domain: str = ""
@@ -122,7 +129,7 @@ class State:
 
     written: dict[Item, Written] = field(default_factory=dict)
     digest: int = 0
-    counts: dict[Kind, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     routed: dict[Env, Routed] = field(default_factory=dict)
     routed_version: int = 0
     notices: dict[Item, dict[Key, Notice]] = field(default_factory=dict)
@@ -130,7 +137,8 @@ class State:
     closed_sequence: int = 0
     published_at: datetime | None = None
 
-    dirty: dict[Item, int] = field(default_factory=dict)
+    dirty: dict[Item, Mark] = field(default_factory=dict)
+    marks: int = 0
     changed_at: datetime | None = None
     quiet: bool = True
 
@@ -163,8 +171,14 @@ def touch(state: State, items: Iterable[Item], version: Version) -> None:
     for item in items:
         if not state.dirty:
             state.quiet = state.changed_at is None or version.at - state.changed_at >= QUIET
-        state.dirty[item] = max(state.dirty.get(item, 0), version.sequence)
+        mark(state, item, version)
     state.changed_at = max(state.changed_at or version.at, version.at)
+
+
+def mark(state: State, item: Item, version: Version) -> None:
+    before = state.dirty.get(item)
+    state.marks += 1
+    state.dirty[item] = Mark(state.marks, max(version.sequence, before.cause if before else 0))
 
 
 def drop(index: dict[At, set[What]], at: At, what: What) -> None:

@@ -16,31 +16,36 @@ from services.routes.world import (
     Route,
     State,
     Written,
+    mark,
 )
 from shared import codec, route_digest, subjects
 from shared.model.route import Routed, RouteManifest
 from shared.model.service import Notice
 from shared.service import Version
-from shared.subjects import Key, Kind
+from shared.subjects import Key
 
-_ROUTE_KINDS = {kind.name: kind for kind in subjects.ROUTE_KINDS}
+_ROUTE_KINDS = frozenset(kind.name for kind in subjects.ROUTE_KINDS)
 
 
 def fold_route(state: State, version: Version) -> None:
-    item: Item = (version.kind, version.key)
+    item: Item = (version.kind.name, version.key)
     before = state.written.pop(item, None)
     if version.record is not None:
         route = cast(Route, version.record)
-        state.written[item] = Written(route, term_of(item, route))
+        state.written[item] = Written(route, term_of(item, codec.encode(route)))
     after = state.written.get(item)
     state.digest = route_digest.moved(state.digest, before.term if before else 0, after.term if after else 0)
-    state.counts[version.kind] = state.counts.get(version.kind, 0) + (after is not None) - (before is not None)
+    state.counts[item[0]] = state.counts.get(item[0], 0) + (after is not None) - (before is not None)
     look_again(state, item, version)
 
 
-def term_of(item: Item, route: Route) -> int:
+def term_of(item: Item, body: bytes) -> int:
     """What a route record adds to the digest."""
-    return route_digest.term(item[0].subject(*item[1]), codec.encode(route))
+    return route_digest.term(subject_of(item), body)
+
+
+def subject_of(item: Item) -> str:
+    return subjects.BY_NAME[item[0]].subject(*item[1])
 
 
 def fold_manifest(state: State, version: Version) -> None:
@@ -54,7 +59,7 @@ def fold_routed(state: State, version: Version) -> None:
     if version.record is not None:
         routed = state.routed[version.key] = cast(Routed, version.record)
         state.routed_version = max(state.routed_version, routed.version)
-    look_again(state, (version.kind, version.key), version)
+    look_again(state, (version.kind.name, version.key), version)
 
 
 def fold_notice(state: State, version: Version) -> None:
@@ -72,31 +77,30 @@ def fold_notice(state: State, version: Version) -> None:
 
 def look_again(state: State, item: Item, version: Version) -> None:
     """Like `touch`, but what we write ourselves is no change that others wait for."""
-    state.dirty[item] = max(state.dirty.get(item, 0), version.sequence)
+    mark(state, item, version)
 
 
 def notice_key(item: Item, loser: Key) -> Key:
     """The notice that `loser`, a domain (two tokens) or an environment (three), does not get the host or port."""
-    kind: Kind = item[0]
-    if kind == subjects.ROUTE_L4:
+    if item[0] == subjects.ROUTE_L4.name:
         return (SERVICE, PORT_CONFLICT, *item[1], *loser)
     return (SERVICE, HOST_CONFLICT if len(loser) == 2 else IMPLICIT_HOST_CONFLICT, *item[1], *loser)
 
 
 def too_large_key(item: Item) -> Key:
     """The notice that a route does not fit in a message."""
-    return (SERVICE, TOO_LARGE, item[0].name, *item[1])
+    return (SERVICE, TOO_LARGE, item[0], *item[1])
 
 
 def disputed(notice: Key) -> Item | None:
     """The inverse of both: the record that a notice speaks of; None for a notice of another service or kind."""
     match notice:
         case ("routes", "host_conflict", *host, _, _) if host:
-            return subjects.ROUTE_HOST, tuple(host)
+            return subjects.ROUTE_HOST.name, tuple(host)
         case ("routes", "implicit_host_conflict", *host, _, _, _) if host:
-            return subjects.ROUTE_HOST, tuple(host)
+            return subjects.ROUTE_HOST.name, tuple(host)
         case ("routes", "port_conflict", port, _, _, _):
-            return subjects.ROUTE_L4, (port,)
+            return subjects.ROUTE_L4.name, (port,)
         case ("routes", "route_too_large", kind, *key) if kind in _ROUTE_KINDS:
-            return _ROUTE_KINDS[kind], tuple(key)
+            return kind, tuple(key)
     return None

@@ -24,7 +24,7 @@ from tests.routing import World, spec
 ENVS: tuple[Key, ...] = (("shop", "web", "production"), ("shop", "api", "production"), ("blog", "web", "production"))
 NODES = ("n1", "n2")
 HOSTS = ("a.example.com", "b.example.com", "*.example.com", "web-production.example.net")
-PACING = {"dirty", "changed_at", "quiet", "tombstones"}
+PACING = {"dirty", "marks", "changed_at", "quiet", "tombstones"}
 """What only says when to look."""
 
 SPECS = (
@@ -207,7 +207,7 @@ def _expected_endpoints(world: World, env: Key) -> set[str]:
     records = {place: version.record for place, version in world.last().items()}
     active = records.get((subjects.ACTIVE, env))
     found = set()
-    for (kind, key), assignment in records.items():
+    for (_, key), assignment in records.items():
         if not isinstance(assignment, Assignment) or not isinstance(active, ActiveRelease):
             continue
         instance = records.get((subjects.INSTANCE, key))

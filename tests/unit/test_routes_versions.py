@@ -310,5 +310,5 @@ def test_the_term_of_a_record_is_over_subject_and_body() -> None:
     world = serving()
     host = world.host("shop.example.com")
     assert host is not None
-    item = (subjects.ROUTE_HOST, subjects.host_key("shop.example.com"))
-    assert term_of(item, host) == route_digest.term("steer.route.host.com.example.shop", encode(host))
+    item = (subjects.ROUTE_HOST.name, subjects.host_key("shop.example.com"))
+    assert term_of(item, encode(host)) == route_digest.term("steer.route.host.com.example.shop", encode(host))
