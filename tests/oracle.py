@@ -3,7 +3,7 @@
 The production code must choose the same nodes in the same order. Shares nothing with it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 MOST = 2**63 - 1
@@ -53,80 +53,111 @@ class OracleAnswer:
     feasible: int
 
 
-def place(
-    nodes: Iterable[OracleNode],
-    reservations: Iterable[OracleReservation],
-    request: OracleRequest,
-    count: int,
-    exclude: Iterable[str] = (),
-) -> OracleAnswer:
-    nodes = sorted(nodes, key=lambda node: node.name)
-    exclude = set(exclude)
-    region_of = {node.name: node.labels.get("region", "") for node in nodes}
-    cpu: dict[str, int] = {}
-    memory: dict[str, int] = {}
-    on_node: dict[str, int] = {}
-    in_region: dict[str, int] = {}
-    for reservation in reservations:
-        cpu[reservation.node] = cpu.get(reservation.node, 0) + reservation.cpu_millis
-        memory[reservation.node] = memory.get(reservation.node, 0) + reservation.memory_mb
-        if reservation.workload == request.workload:
-            on_node[reservation.node] = on_node.get(reservation.node, 0) + 1
-            if reservation.node in region_of:
-                region = region_of[reservation.node]
-                in_region[region] = in_region.get(region, 0) + 1
+@dataclass
+class Tally:
+    """What is reserved: per node, and of one workload per node and region."""
 
-    def failed_filter(node: OracleNode) -> str:
-        if node.name in exclude:
-            return "excluded"
-        if node.unavailable:
-            return node.unavailable
-        if not platform_supported(node.platform, request.platforms):
-            return "platform"
+    cpu: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    on_node: dict[str, int] = field(default_factory=dict)
+    in_region: dict[str, int] = field(default_factory=dict)
+
+
+def tally(nodes: Iterable[OracleNode], reservations: Iterable[OracleReservation], workload: str) -> Tally:
+    region_of = {node.name: node.labels.get("region", "") for node in nodes}
+    sums = Tally()
+    for reservation in reservations:
+        name = reservation.node
+        sums.cpu[name] = sums.cpu.get(name, 0) + reservation.cpu_millis
+        sums.memory[name] = sums.memory.get(name, 0) + reservation.memory_mb
+        if reservation.workload == workload:
+            sums.on_node[name] = sums.on_node.get(name, 0) + 1
+            if name in region_of:
+                region = region_of[name]
+                sums.in_region[region] = sums.in_region.get(region, 0) + 1
+    return sums
+
+
+def failed_filter(node: OracleNode, sums: Tally, request: OracleRequest, exclude: Collection[str]) -> str:
+    """The first filter that the node fails; "" if it is feasible."""
+    if node.name in exclude:
+        return "excluded"
+    if node.unavailable:
+        return node.unavailable
+    if request.platforms and not platform_supported(node.platform, request.platforms):
+        return "platform"
+    if request.constraints:
         for key, value in request.constraints.items():
             if node.labels.get(key, "") != value:
                 return "labels"
-        if request.pin is not None and node.name != request.pin:
-            return "pin"
-        if request.distinct_nodes and on_node.get(node.name, 0) > 0:
-            return "distinct_nodes"
-        if node.memory_mb != 0 and memory.get(node.name, 0) + request.memory_mb > node.memory_mb:
-            return "memory"
-        if node.cpu_millis != 0 and cpu.get(node.name, 0) + request.cpu_millis > node.cpu_millis:
-            return "cpu"
-        return ""
+    if request.pin is not None and node.name != request.pin:
+        return "pin"
+    if request.distinct_nodes and sums.on_node.get(node.name, 0) > 0:
+        return "distinct_nodes"
+    if node.memory_mb != 0 and sums.memory.get(node.name, 0) + request.memory_mb > node.memory_mb:
+        return "memory"
+    if node.cpu_millis != 0 and sums.cpu.get(node.name, 0) + request.cpu_millis > node.cpu_millis:
+        return "cpu"
+    return ""
 
+
+def pick(nodes: Iterable[OracleNode], sums: Tally, request: OracleRequest, exclude: Collection[str] = ()) -> str | None:
+    """The best node for one more replica, with `sums` as they are; None if there is none."""
+    best = None
+    for node in nodes:
+        if failed_filter(node, sums, request, exclude):
+            continue
+        name = node.name
+        free = max(0, node.memory_mb - sums.memory.get(name, 0)) if node.memory_mb != 0 else MOST
+        in_region = sums.in_region.get(node.labels.get("region", ""), 0)
+        key = (sums.on_node.get(name, 0), in_region, -free, name)
+        if best is None or key < best:
+            best = key
+    return None if best is None else best[3]
+
+
+def place(
+    nodes: Sequence[OracleNode],
+    reservations: Iterable[OracleReservation],
+    request: OracleRequest,
+    count: int,
+    exclude: Collection[str] = (),
+) -> list[str]:
+    """The nodes of `count` replicas, in the order in which they were picked; fewer where nothing fits any more."""
+    return _place(nodes, tally(nodes, reservations, request.workload), request, count, exclude)
+
+
+def _place(
+    nodes: Iterable[OracleNode], sums: Tally, request: OracleRequest, count: int, exclude: Collection[str]
+) -> list[str]:
+    by_name = {node.name: node for node in nodes}
     picked: list[str] = []
     for _ in range(count):
-        best = None
-        for node in nodes:
-            if failed_filter(node):
-                continue
-            free = MOST
-            if node.memory_mb != 0:
-                free = max(0, node.memory_mb - memory.get(node.name, 0))
-            region = region_of[node.name]
-            key = (on_node.get(node.name, 0), in_region.get(region, 0), -free, node.name)
-            if best is None or key < best:
-                best = key
-        if best is None:
+        name = pick(by_name.values(), sums, request, exclude)
+        if name is None:
             break
-        name = best[3]
         picked.append(name)
-        on_node[name] = on_node.get(name, 0) + 1
-        in_region[region_of[name]] = in_region.get(region_of[name], 0) + 1
-        cpu[name] = cpu.get(name, 0) + request.cpu_millis
-        memory[name] = memory.get(name, 0) + request.memory_mb
+        region = by_name[name].labels.get("region", "")
+        sums.on_node[name] = sums.on_node.get(name, 0) + 1
+        sums.in_region[region] = sums.in_region.get(region, 0) + 1
+        sums.cpu[name] = sums.cpu.get(name, 0) + request.cpu_millis
+        sums.memory[name] = sums.memory.get(name, 0) + request.memory_mb
+    return picked
 
-    rejected: dict[str, int] = {}
-    feasible = 0
-    for node in nodes:
-        reason = failed_filter(node)
-        if reason:
-            rejected[reason] = rejected.get(reason, 0) + 1
-        else:
-            feasible += 1
-    return OracleAnswer(picked, max(0, count) - len(picked), rejected, feasible)
+
+def answer(
+    nodes: Sequence[OracleNode],
+    reservations: Iterable[OracleReservation],
+    request: OracleRequest,
+    count: int,
+    exclude: Collection[str] = (),
+) -> OracleAnswer:
+    """`place`, and what became of every node after it."""
+    sums = tally(nodes, reservations, request.workload)
+    picked = _place(nodes, sums, request, count, exclude)
+    failed = [failed_filter(node, sums, request, exclude) for node in nodes]
+    rejected = {reason: failed.count(reason) for reason in set(failed) if reason}
+    return OracleAnswer(picked, max(0, count) - len(picked), rejected, failed.count(""))
 
 
 def platform_supported(platform: str, wanted: tuple[str, ...]) -> bool:

@@ -95,11 +95,12 @@ class World:
             request.workload, request.cpu_millis, request.memory_mb, dict(request.constraints), request.platforms,
             request.distinct_nodes, request.pin,
         )  # fmt: skip
-        answer = oracle.place(self.nodes.values(), self.reservations, wanted, count, exclude)
+        nodes = list(self.nodes.values())
+        answer = oracle.answer(nodes, self.reservations, wanted, count, exclude)
         assert list(placed.nodes) == answer.nodes
         assert placed.shortfall == answer.shortfall
         self._check_reasons(placed, answer)
-        feasible = oracle.place(self.nodes.values(), self.reservations, wanted, 0).feasible
+        feasible = oracle.answer(nodes, self.reservations, wanted, 0).feasible
         assert sum(self.cluster.fits(name, request) for name in self.names) == feasible
         for workload in WORKLOADS:
             names = [item.node for item in self.reservations if item.workload == workload]
