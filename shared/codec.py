@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from shared import subjects
 from shared.errors import InvalidRecord, Problem
+from shared.model.activation import Activation
 from shared.model.assignment import Assignment, Instance
 from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.domain import Domain
@@ -32,6 +33,7 @@ MODELS: Mapping[Kind, type[BaseModel]] = {
     subjects.NODE_CONTROL: NodeControl,
     subjects.NODE: Node,
     subjects.INSTANCE: Instance,
+    subjects.ACTIVATION: Activation,
     subjects.FLEET: Fleet,
     subjects.NODE_STATUS: NodeStatus,
     subjects.ASSIGNMENT: Assignment,

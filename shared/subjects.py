@@ -113,6 +113,8 @@ NODE_CONTROL = Kind("node_control", "steer.node_control", ("node",), Owner.USERS
 NODE = Kind("node", "steer.node", ("node",), Owner.AGENT)
 INSTANCE = Kind("instance", "steer.instance", ("node", "assignment"), Owner.AGENT)
 
+ACTIVATION = Kind("activation", "steer.activation", ("proxy", *_ENV), Owner.PROXY)
+
 FLEET = Kind("fleet", "steer.fleet", (), Owner.SCHEDULER)
 NODE_STATUS = Kind("node_status", "steer.node_status", ("node",), Owner.SCHEDULER)
 ASSIGNMENT = Kind("assignment", "steer.assignment", ("node", "id"), Owner.SCHEDULER)
@@ -136,7 +138,7 @@ NOTICE = Kind("notice", "steer.notice", ("service", "kind:token", "key…:token"
 
 KINDS: tuple[Kind, ...] = (
     ENVIRONMENT, RELEASE, DEPLOY, DOMAIN, NODE_CONTROL,
-    NODE, INSTANCE,
+    NODE, INSTANCE, ACTIVATION,
     FLEET, NODE_STATUS, ASSIGNMENT, DEPLOYMENT, ACTIVE, SCALE,
     ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION, ROUTE_MANIFEST, ROUTED_ENVIRONMENT, ROUTED_POOL,
     TERM, DECISION, NOTICE,

@@ -77,10 +77,16 @@ class ActiveRelease(Record):
 
 
 class Scale(Record):
-    """`steer.scale.<env>`: the number of replicas that a scaling policy has decided."""
+    """`steer.scale.<env>`: the number of replicas that a scaling policy has decided.
+
+    A scale-down that is being held has `low_since`, and `low_peak`, the highest number wanted since. An activation wakes
+    a cold environment where its sequence is above `activation_sequence`: those up to it had been seen.
+    """
 
     effective_replicas: Annotated[int, Field(ge=0)]
     policy: Literal["resource", "concurrency", "idle", "activation"]
     reason: str = ""
     changed_at: Time
     low_since: Time | None = None
+    low_peak: Annotated[int, Field(ge=0)] = 0
+    activation_sequence: Annotated[int, Field(ge=0)] = 0

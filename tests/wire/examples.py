@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from shared import codec, subjects
+from shared.model.activation import Activation
 from shared.model.assignment import Assignment, Instance, WorkloadRef
 from shared.model.deployment import ActiveRelease, Deployment, Scale, Transition
 from shared.model.domain import BasicAuth, Domain, Middleware
@@ -152,6 +153,7 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
         ),
     ),
     subjects.FLEET: ((), Fleet(heartbeat_interval_seconds=5)),
+    subjects.ACTIVATION: (("edge", *ENV), Activation(requested_at=T0, parked=3)),
     subjects.NODE_STATUS: (
         ("n1",),
         NodeStatus(state="suspect", drain="draining", since=T0, reason="no heartbeat for 11 s"),
@@ -213,7 +215,15 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
     ),
     subjects.SCALE: (
         ENV,
-        Scale(effective_replicas=4, policy="resource", reason="cpu 91 % of 70 %", changed_at=T0, low_since=T1),
+        Scale(
+            effective_replicas=4,
+            policy="resource",
+            reason="cpu 91 % of 70 %",
+            changed_at=T0,
+            low_since=T1,
+            low_peak=3,
+            activation_sequence=12,
+        ),
     ),
     subjects.ROUTE_HOST: (
         ("com", "example", "shop"),
