@@ -6,7 +6,6 @@ cut into `steer.snapshot.routes.<n>`, n from 1; the head comes last and names ho
 
 import zlib
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 from services.routes import versions
 from services.routes.world import State
@@ -14,8 +13,11 @@ from shared import codec, route_digest
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, RouteSnapshot
 from shared.subjects import ROUTE_SNAPSHOT
 
-QUIET = timedelta(seconds=2)
-AT_MOST_EVERY = timedelta(seconds=30)
+QUIET_SECONDS = 2.0
+"""After the last change."""
+
+MOST_SECONDS = 30.0
+"""After the first, while changes go on."""
 
 
 def snapshot(state: State) -> RouteSnapshot | None:
@@ -36,13 +38,9 @@ def snapshot(state: State) -> RouteSnapshot | None:
     )
 
 
-def due_at(changed_at: datetime, written_at: datetime | None) -> datetime:
-    """When to write what changed last at `changed_at`: 2 s later, and 30 s after the last time under steady change.
-
-    `changed_at` moves with every change; whoever waits asks again.
-    """
-    quiet = changed_at + QUIET
-    return quiet if written_at is None else min(quiet, max(written_at + AT_MOST_EVERY, changed_at))
+def due_at(first: float, last: float) -> float:
+    """When to write changes of which the first came at `first` and the last at `last`, all in seconds."""
+    return min(last + QUIET_SECONDS, first + MOST_SECONDS)
 
 
 def pack(whole: RouteSnapshot, limit_bytes: int = codec.MAX_BODY_BYTES) -> list[tuple[str, bytes]]:

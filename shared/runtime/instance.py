@@ -9,6 +9,7 @@ import contextlib
 import os
 import random
 import socket
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -39,7 +40,9 @@ FOLLOWING_ANEW_SECONDS = 10.0
 class Instance:
     """`run` until `stop` is set. Raises `Unavailable` when the connection is gone for good."""
 
-    def __init__(self, service: Service[Any], bus: Bus, stop: asyncio.Event) -> None:
+    def __init__(
+        self, service: Service[Any], bus: Bus, stop: asyncio.Event, alongside: "Sequence[Alongside]" = ()
+    ) -> None:
         self.service = service
         self.bus = bus
         self.stop = stop
@@ -53,6 +56,7 @@ class Instance:
         self.leader = Leader(bus, self.world, self.lease, self.committer, self.metrics, self.follower.poke)
         self.api = Api(bus, self.world)
         self.health = HealthServer(self._exposition, self._unhealthy, self._unready)
+        self._alongside = tuple(alongside)
         self._beside: list[asyncio.Task[Any]] = []
         self._faults = 0
 
@@ -68,6 +72,7 @@ class Instance:
                 asyncio.create_task(self._wake_at_the_end(), name="wake at the end"),
                 asyncio.create_task(self.lease.run(), name=f"lease of {self.service.name}"),
             ]
+            self._beside += [asyncio.create_task(task(self), name="alongside") for task in self._alongside]
             if self.service.name == KEEPER:
                 self._beside.append(asyncio.create_task(self._keep(), name="keeper"))
             while not self.stop.is_set():
@@ -190,3 +195,7 @@ class Instance:
         if not self.bus.connected.is_set():
             return "NATS is away"
         return "" if self.world.loaded else "the log has not been loaded yet"
+
+
+Alongside = Callable[[Instance], Coroutine[Any, Any, None]]
+"""What runs beside an instance until it ends, and writes what is no record: it asks whether the instance leads."""

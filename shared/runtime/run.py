@@ -8,7 +8,7 @@ the process starts it anew.
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -17,26 +17,33 @@ import uvloop
 from shared.errors import ConfigurationError, SteerError
 from shared.runtime import logs
 from shared.runtime.bus import Bus, connect
-from shared.runtime.instance import Instance
+from shared.runtime.instance import Alongside, Instance
 from shared.runtime.settings import Settings
 from shared.service import Service
 
 log = structlog.get_logger(__name__)
 
 
-async def serve(service: Service[Any], settings: Settings, *, stop: asyncio.Event, bus: Bus | None = None) -> None:
+async def serve(
+    service: Service[Any],
+    settings: Settings,
+    *,
+    stop: asyncio.Event,
+    bus: Bus | None = None,
+    alongside: Sequence[Alongside] = (),
+) -> None:
     """Run one instance of a service until `stop` is set. Raises `Unavailable` when the connection is gone for good.
 
     A `bus` that is given stays open; else the instance has its own. Waits for a server that is away.
     """
     if bus is not None:
-        await Instance(service, bus, stop).run()
+        await Instance(service, bus, stop, alongside).run()
         return
     own = await _connect_unless_stopped(settings, service.name, stop)
     if own is None:
         return
     try:
-        await Instance(service, own, stop).run()
+        await Instance(service, own, stop, alongside).run()
     finally:
         await own.close()
 
@@ -53,7 +60,7 @@ async def _connect_unless_stopped(settings: Settings, name: str, stop: asyncio.E
         await asyncio.gather(connecting, stopping, return_exceptions=True)
 
 
-def main(factory: Callable[[Settings], Service[Any]]) -> None:
+def main(factory: Callable[[Settings], Service[Any]], *, alongside: Sequence[Alongside] = ()) -> None:
     """For `__main__`: the environment, logs, signals and the event loop; exits the process."""
     try:
         settings = Settings.from_environment()
@@ -63,7 +70,7 @@ def main(factory: Callable[[Settings], Service[Any]]) -> None:
         sys.exit(2)
     logs.configure(settings, service=service.name)
     try:
-        uvloop.run(_until_signalled(service, settings))
+        uvloop.run(_until_signalled(service, settings, alongside))
     except ConfigurationError as error:
         log.error("cannot start", reason=str(error))
         sys.exit(2)
@@ -72,10 +79,10 @@ def main(factory: Callable[[Settings], Service[Any]]) -> None:
         sys.exit(1)
 
 
-async def _until_signalled(service: Service[Any], settings: Settings) -> None:
+async def _until_signalled(service: Service[Any], settings: Settings, alongside: Sequence[Alongside]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(service, settings, stop=stop)
+    await serve(service, settings, stop=stop, alongside=alongside)
     log.info("stopped")

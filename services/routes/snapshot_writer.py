@@ -1,0 +1,106 @@
+"""Writing the whole snapshot: what runs beside the leader of routes. The only part of routes that does I/O.
+
+The head carries the sequence of the head that it replaces as its expectation, so of two writers one is refused; it reads
+what is there, and writes only a higher version. A deposed leader can at most repeat what the log already held.
+"""
+
+import asyncio
+import base64
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import structlog
+
+from services.routes.snapshot import due_at, pack, snapshot
+from services.routes.state import State
+from shared import codec
+from shared.errors import InvalidRecord, SteerError
+from shared.model.route import RouteSnapshot
+from shared.runtime.bus import Bus
+from shared.runtime.encode import EXPECTED, SERVICE, TERM
+from shared.runtime.instance import Instance
+from shared.runtime.jetstream import NO_MESSAGE, ApiError, api
+from shared.subjects import ROUTE_SNAPSHOT, SNAPSHOT_STREAM
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 0.25
+RETRY_SECONDS = 5.0
+
+
+class Refused(SteerError):
+    """Somebody else has written a head meanwhile."""
+
+
+async def write_snapshots(instance: Instance) -> None:
+    """For ever: write what is due while this instance leads."""
+    pending: dict[int, tuple[float, float]] = {}
+    done = 0
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        state: State = instance.world.state
+        version = state.manifest.version if state.manifest else 0
+        if not instance.leader.leading or version == done:
+            pending.clear()
+            continue
+        now = time.monotonic()
+        first = min((since for since, _ in pending.values()), default=now)
+        last = pending[version][1] if version in pending else now
+        pending = {version: (first, last)}
+        if now < due_at(first, last):
+            continue
+        try:
+            done = await write(instance) or done
+        except (SteerError, OSError, TimeoutError) as error:
+            log.warning("the route snapshot was not written; trying again", version=version, reason=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def write(instance: Instance) -> int:
+    """Write the routes in force; returns the version that is there by then, 0 while none is closed."""
+    async with instance.world.lock.reader:
+        whole = snapshot(instance.world.state)
+    if whole is None:
+        return 0
+    messages = await asyncio.to_thread(pack, whole)
+    head, sequence = await read_head(instance.bus)
+    if head is not None and head.version >= whole.version:
+        return whole.version
+    headers = {SERVICE: instance.service.name, TERM: str(instance.leader.term), EXPECTED: str(sequence)}
+    await _store(instance.bus, messages, headers)
+    log.info("route snapshot written", version=whole.version, messages=len(messages))
+    return whole.version
+
+
+async def read_head(bus: Bus) -> tuple[RouteSnapshot | None, int]:
+    """The head in force, None where there is none or it cannot be read; and its sequence, 0 where there is none."""
+    try:
+        answer = await api(bus, f"STREAM.MSG.GET.{SNAPSHOT_STREAM}", {"last_by_subj": ROUTE_SNAPSHOT})
+    except ApiError as error:
+        if error.code == NO_MESSAGE:
+            return None, 0
+        raise
+    message = answer["message"]
+    try:
+        head = codec.validate(RouteSnapshot, ROUTE_SNAPSHOT, base64.b64decode(message.get("data", "")))
+    except InvalidRecord:
+        return None, int(message["seq"])
+    return head, int(message["seq"])
+
+
+async def _store(bus: Bus, messages: Sequence[tuple[str, bytes]], headers: dict[str, str]) -> None:
+    """All of them or none; the expectation in `headers` is the head's, which is the last."""
+    *chunks, (subject, body) = messages
+    batch: dict[str, str] = {}
+    if chunks:
+        batch = {"Nats-Batch-Id": uuid.uuid4().hex}
+    for number, (chunk_subject, chunk) in enumerate(chunks, start=1):
+        await bus.publish(chunk_subject, chunk, {**batch, "Nats-Batch-Sequence": str(number)})
+    if chunks:
+        batch |= {"Nats-Batch-Sequence": str(len(messages)), "Nats-Batch-Commit": "1"}
+    answer: dict[str, Any] = orjson.loads((await bus.request(subject, body, {**headers, **batch}, within=10)).data)
+    if "error" in answer:
+        raise Refused(f"{subject}: {answer['error'].get('description')} ({answer['error'].get('err_code')})")
