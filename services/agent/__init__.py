@@ -15,7 +15,8 @@ Promises
   an agent that finds the deletion after a reconnect stops its heartbeat, stops nothing by itself and registers again
   only when it is started again.
 
-    agent.py      follow → reconcile → act: the loop, and `run_agent`
+    run.py        `run_agent`: one agent from its start to its stop
+    agent.py      follow → reconcile → act: the loop
     reconcile.py  what is wanted and what is there → what to do (pure)
     replica.py    the life of one replica: start, watch, probe, stop
     driver.py     what a driver is; exec_driver.py runs programs of this machine

@@ -1,7 +1,7 @@
 """`python -m services.agent`: the agent of this machine. Each option is also a variable `STEER_AGENT_<OPTION>`.
 
 How to reach the bus is told by the environment alone (`STEER_NATS_URL` and its kin), as for every process.
-Exit codes: 0 stopped, 2 a setting cannot be used, 3 the connection to the bus was lost for good.
+Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
 """
 
 import asyncio
@@ -14,16 +14,18 @@ from typing import Annotated, Any
 
 import structlog
 import typer
+import uvloop
 
-from services.agent.agent import run_agent
 from services.agent.config import PORT_RANGE, AgentConfig
+from services.agent.run import run_agent
 from shared.errors import ConfigurationError, SteerError
 from shared.model.base import NAME_PATTERN
+from shared.runtime import logs
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-BAD_SETTING, LOST = 2, 3
+LOST, BAD_SETTING = 1, 2
 
 
 def _option(name: str, text: str) -> Any:
@@ -66,12 +68,18 @@ def main(
             port_range=_port_range(port_range),
             stop_replicas_on_exit=stop_replicas_on_exit,
         )
-        asyncio.run(_run(Settings.from_environment(), config))
+        settings = Settings.from_environment()
     except ConfigurationError as error:
-        log.error(str(error))
+        typer.echo(f"cannot start: {error}", err=True)
+        sys.exit(BAD_SETTING)
+    logs.configure(settings, service="agent", node=config.node)
+    try:
+        uvloop.run(_run(settings, config))
+    except ConfigurationError as error:
+        log.error("cannot start", reason=str(error))
         sys.exit(BAD_SETTING)
     except SteerError as error:
-        log.error(str(error))
+        log.error("ended; replicas go on", reason=str(error))
         sys.exit(LOST)
 
 
@@ -80,6 +88,7 @@ async def _run(settings: Settings, config: AgentConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await run_agent(settings, config, stop)
+    log.info("stopped")
 
 
 def _node(given: str) -> str:

@@ -1,4 +1,4 @@
-"""The agent's loop: follow the assignments, reconcile, act, report. And `run_agent`, which is the whole of it.
+"""The agent's loop: follow the assignments, reconcile, act, report.
 
 Everything that may change what is to be done (a message, a change of a replica, a `not_before` that has come) only asks
 for another look; `reconcile` then looks at all. Before a load is complete nothing is started, stopped or reported, but
@@ -7,10 +7,10 @@ what runs is watched.
 
 import asyncio
 import contextlib
-import fcntl
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import structlog
 
@@ -19,20 +19,18 @@ from services.agent.assignments import Assigned, Assignments
 from services.agent.clock import ServerClock, SteadyClock
 from services.agent.config import AgentConfig
 from services.agent.driver import Driver
-from services.agent.exec_driver import ExecDriver
 from services.agent.heartbeat import Heartbeat
 from services.agent.journal import Entry, Journal
 from services.agent.reconcile import Action, Wanted, World, reconcile
 from services.agent.replica import Replica, Surroundings
 from services.agent.reports import Reports
 from shared import subjects
-from shared.errors import ConfigurationError, SteerError, Unavailable
-from shared.model.assignment import Instance
+from shared.errors import SteerError, Unavailable
+from shared.model.assignment import Instance, InstanceState
 from shared.model.node import Node
 from shared.runtime import records
-from shared.runtime.bus import Bus, connect
+from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Restarted
-from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +44,7 @@ class Agent:
     def __init__(self, config: AgentConfig, driver: Driver) -> None:
         self._config = config
         self._driver = driver
+        self._bus: Bus | None = None
         self._look = asyncio.Event()
         self._journal = Journal(config.data_dir / "replicas")
         self._steady = SteadyClock()
@@ -69,6 +68,7 @@ class Agent:
 
     async def run(self, bus: Bus, stop: asyncio.Event) -> None:
         """Work until `stop`. Raises `Unavailable` when the connection is gone for good."""
+        self._bus = bus
         work = [
             asyncio.create_task(self._follow(bus), name="follow assignments"),
             asyncio.create_task(self._heartbeat.follow_fleet(bus), name="follow fleet"),
@@ -83,10 +83,25 @@ class Agent:
                 task.result()  # a defect ends the agent; its replicas go on
             if not stop.is_set():
                 raise Unavailable("the connection to NATS is closed for good")
-            await _cancel(*work)
+            await cancel(*work)
             await self._end(bus)
         finally:
-            await _cancel(*work, reporting, *ends)
+            await cancel(*work, reporting, *ends)
+
+    def states(self) -> list[InstanceState]:
+        """The state of each replica that is here, ended ones included."""
+        return [replica.entry.state for replica in self._replicas.values()]
+
+    @property
+    def reports_waiting(self) -> int:
+        return self._reports.waiting
+
+    @property
+    def problem(self) -> str:
+        """Why it does not follow its assignments; empty when it does."""
+        if self._bus is None or not self._bus.connected.is_set():
+            return "NATS is away"
+        return "" if self._loaded else "the assignments are not loaded"
 
     async def leave(self) -> None:
         """Stop watching. What runs goes on, for the next agent to adopt."""
@@ -263,56 +278,7 @@ def _without_replica(action: Action, sequence: int, latest: Instance | None, now
     return Instance(assignment_sequence=sequence, state=action.state, message=action.message, since=since)
 
 
-async def run_agent(bus_or_settings: Bus | Settings, config: AgentConfig, stop: asyncio.Event) -> None:
-    """An agent until `stop`. With settings it connects itself, and waits for a server that is away.
-
-    Raises `ConfigurationError` where another agent uses the data directory, `Unavailable` when the connection is gone
-    for good. Whatever ends it, replicas go on, unless it was stopped and told to stop them (`stop_replicas_on_exit`).
-    """
-    with _alone(config):
-        agent = Agent(config, ExecDriver(config))
-        agent.adopt()
-        try:
-            if isinstance(bus_or_settings, Bus):
-                await agent.run(bus_or_settings, stop)
-                return
-            bus = await _connect(bus_or_settings, config, stop)
-            if bus is None:
-                if config.stop_replicas_on_exit:
-                    await agent.stop_replicas()
-                return
-            try:
-                await agent.run(bus, stop)
-            finally:
-                await bus.close()
-        finally:
-            await agent.leave()
-
-
-async def _connect(settings: Settings, config: AgentConfig, stop: asyncio.Event) -> Bus | None:
-    """None when it was stopped before the server answered."""
-    connecting = asyncio.create_task(connect(settings, f"agent-{config.node}"))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait([connecting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return connecting.result() if connecting.done() else None
-    finally:
-        await _cancel(connecting, stopping)
-
-
-async def _cancel(*tasks: asyncio.Task[None] | asyncio.Task[Bus] | asyncio.Task[bool]) -> None:
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def _alone(config: AgentConfig) -> Iterator[None]:
-    """Two agents on one data directory would run each other's replicas."""
-    config.data_dir.mkdir(parents=True, exist_ok=True)
-    with (config.data_dir / "agent.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigurationError(f"{config.data_dir}: another agent uses this directory") from None
-        yield

@@ -32,6 +32,11 @@ class Reports:
         self._idle.set()
         self.stored: dict[str, Instance | None] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many reports are not stored yet."""
+        return len(self._waiting)
+
     def latest(self, assignment: str) -> Instance | None:
         """What was reported last, stored or not."""
         for reports in (self._waiting, self._refused, self.stored):

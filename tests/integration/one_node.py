@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from services.agent.agent import run_agent
 from services.agent.config import AgentConfig
 from services.agent.journal import Entry, Journal
+from services.agent.run import run_agent
 from shared import codec, subjects
 from shared.errors import Unavailable
 from shared.model.assignment import Assignment, Instance, WorkloadRef

@@ -6,11 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import structlog
 
 from shared import subjects
 from shared.errors import ConfigurationError
@@ -19,9 +21,11 @@ from shared.model.run import Healthcheck
 from shared.runtime import bus as buses
 from shared.runtime import records, streams
 from shared.runtime.bus import Bus
-from shared.runtime.embedded import EmbeddedServer
+from shared.runtime.embedded import EmbeddedServer, free_port
 from shared.runtime.settings import Settings
 from tests.integration.one_node import HTTP, NODE, OneNode, until
+
+Events = list[MutableMapping[str, Any]]
 
 
 @pytest.fixture
@@ -29,6 +33,13 @@ async def node(bus: Bus, settings: Settings, tmp_path: Path) -> AsyncIterator[On
     node = OneNode(bus, settings, tmp_path)
     yield node
     await node.clean()
+
+
+@pytest.fixture
+def events() -> Iterator[Events]:
+    """What is logged, as values."""
+    with structlog.testing.capture_logs() as events:
+        yield events
 
 
 def restart(server: EmbeddedServer, tmp_path: Path, *, emptied: bool = False) -> None:
@@ -199,7 +210,7 @@ async def test_an_agent_that_waits_for_its_server_stops_when_it_is_told(node: On
 
 
 async def test_an_empty_log_stops_nothing_and_the_node_registers_again(
-    node: OneNode, server: EmbeddedServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    node: OneNode, server: EmbeddedServer, tmp_path: Path, events: Events
 ) -> None:
     node.start()
     await node.assign("a-1")
@@ -211,7 +222,7 @@ async def test_an_empty_log_stops_nothing_and_the_node_registers_again(
     await node.becomes("a-2", "healthy")
     assert psutil.pid_exists(pid)
     assert await node.instance("a-1") is None
-    assert "a replica without an assignment is kept" in capfd.readouterr().out
+    assert any("without an assignment is kept" in event["event"] for event in events)
     await node.assign("a-1", desired="stop")
     await node.becomes("a-1", "stopped")
     await has_gone(pid)
@@ -269,6 +280,11 @@ async def test_what_a_lost_journal_does_not_know_is_failed_and_not_started_twice
     await node.becomes("a-1", "healthy")
     await node.stop()
     pid = node.pid("a-1")
+
+    async def up() -> bool:
+        return node.output("a-1") == "up\n"
+
+    await until(up)
     shutil.rmtree(node.data / "replicas")
     try:
         node.start()
@@ -308,7 +324,7 @@ def _refuse(check: object, name: str) -> object:
 
 
 async def test_a_node_taken_out_of_service_registers_only_at_the_next_start(
-    node: OneNode, server: EmbeddedServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    node: OneNode, server: EmbeddedServer, tmp_path: Path, events: Events
 ) -> None:
     node.start()
     await node.assign("a-1")
@@ -318,7 +334,7 @@ async def test_a_node_taken_out_of_service_registers_only_at_the_next_start(
     await _load_anew(node, server, tmp_path)
 
     async def said() -> bool:
-        return "taken out of service" in capfd.readouterr().out
+        return any("taken out of service" in event["event"] for event in events)
 
     await until(said)
     version = await records.get(node.bus, subjects.NODE, (NODE,))
@@ -372,6 +388,34 @@ async def test_replicas_are_stopped_on_exit_where_that_is_asked_for(node: OneNod
     stopped = await node.instance("a-1")
     assert stopped is not None
     assert (stopped.state, stopped.assignment_sequence) == ("stopped", sequence)
+
+
+async def test_an_agent_answers_about_its_health_and_its_replicas(
+    node: OneNode, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    port = free_port()
+    node.settings = Settings(nats_url=server.url, metrics_port=port)
+    node.start()
+    await node.assign("a-1")
+    await node.becomes("a-1", "healthy")
+    assert await ask(port, "/readyz") == (200, "ok\n")
+    assert 'steer_agent_replicas{node="n1",state="healthy"} 1.0' in (await ask(port, "/metrics"))[1]
+    server.stop()
+
+    async def away() -> bool:
+        return await ask(port, "/readyz") == (503, "NATS is away\n")
+
+    await until(away)
+    assert (await ask(port, "/healthz"))[0] == 200
+    restart(server, tmp_path)
+
+
+async def ask(port: int, path: str) -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body
 
 
 async def test_two_agents_never_share_a_directory(node: OneNode) -> None:

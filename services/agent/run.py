@@ -1,0 +1,88 @@
+"""`run_agent`: one agent from its start to its stop, connection and all."""
+
+import asyncio
+import contextlib
+import fcntl
+from collections.abc import AsyncIterator, Iterator
+
+from services.agent.agent import Agent, cancel
+from services.agent.config import AgentConfig
+from services.agent.exec_driver import ExecDriver
+from services.agent.metrics import Metrics
+from shared.errors import ConfigurationError
+from shared.runtime.bus import Bus, connect
+from shared.runtime.health import HealthServer
+from shared.runtime.settings import Settings
+
+
+async def run_agent(bus_or_settings: Bus | Settings, config: AgentConfig, stop: asyncio.Event) -> None:
+    """An agent until `stop`. With settings it connects itself, and waits for a server that is away.
+
+    Raises `ConfigurationError` where another agent uses the data directory, `Unavailable` when the connection is gone
+    for good. Whatever ends it, replicas go on, unless it was stopped and told to stop them (`stop_replicas_on_exit`).
+    """
+    with _alone(config):
+        agent = Agent(config, ExecDriver(config))
+        agent.adopt()
+        settings = bus_or_settings.settings if isinstance(bus_or_settings, Bus) else bus_or_settings
+        try:
+            async with _answering(agent, config, settings):
+                if isinstance(bus_or_settings, Bus):
+                    await agent.run(bus_or_settings, stop)
+                else:
+                    await _connect_and_run(agent, config, settings, stop)
+        finally:
+            await agent.leave()
+
+
+async def _connect_and_run(agent: Agent, config: AgentConfig, settings: Settings, stop: asyncio.Event) -> None:
+    bus = await _connect(settings, config, stop)
+    if bus is None:
+        if config.stop_replicas_on_exit:
+            await agent.stop_replicas()
+        return
+    try:
+        await agent.run(bus, stop)
+    finally:
+        await bus.close()
+
+
+@contextlib.asynccontextmanager
+async def _answering(agent: Agent, config: AgentConfig, settings: Settings) -> AsyncIterator[None]:
+    """Answer `/healthz`, `/readyz` and `/metrics` where the settings name a port. Healthy: the event loop runs."""
+    if settings.metrics_port is None:
+        yield
+        return
+    metrics = Metrics(config.node, agent.states, lambda: agent.reports_waiting)
+    server = HealthServer(metrics.text, lambda: "", lambda: agent.problem)
+    try:
+        await server.start(settings.metrics_port)
+    except OSError as error:
+        raise ConfigurationError(f"STEER_METRICS_PORT={settings.metrics_port}: {error}") from error
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+async def _connect(settings: Settings, config: AgentConfig, stop: asyncio.Event) -> Bus | None:
+    """None when it was stopped before the server answered."""
+    connecting = asyncio.create_task(connect(settings, f"agent-{config.node}"))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([connecting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return connecting.result() if connecting.done() else None
+    finally:
+        await cancel(connecting, stopping)
+
+
+@contextlib.contextmanager
+def _alone(config: AgentConfig) -> Iterator[None]:
+    """Two agents on one data directory would run each other's replicas."""
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    with (config.data_dir / "agent.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigurationError(f"{config.data_dir}: another agent uses this directory") from None
+        yield
