@@ -32,6 +32,8 @@ from .restore import restoring
 from .wire import Message, Stored, commit, term_message
 
 RETRY_SECONDS = (0.05, 0.25)
+SAMPLES_SECONDS = 0.1
+NEVER = float("inf")
 MOST_COMMITS_PER_SECOND = 400
 
 
@@ -90,7 +92,7 @@ class Instance(Process, Generic[State]):
         self.leading = False
         self._tenure = 0
         self._in_flight = False
-        self._look_planned = False
+        self._look_at = NEVER
         self._wake_token = 0
         self._lease_revision = 0
         self._lease_acquired = 0
@@ -168,9 +170,10 @@ class Instance(Process, Generic[State]):
         self._begin()
 
     def observe(self, sample: Sample) -> None:
-        if self.loaded:
+        """Only a leader listens; a sample is no hurry."""
+        if self.leading:
             self.service.observe(self.state, sample, self.now())
-            self._look_soon()
+            self._look_soon(SAMPLES_SECONDS)
 
     # -- leading ------------------------------------------------------------------------------------------------------
 
@@ -245,10 +248,12 @@ class Instance(Process, Generic[State]):
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
-    def _look_soon(self) -> None:
-        if self.leading and not self._look_planned:
-            self._look_planned = True
-            self.later(0.0005, self._look)
+    def _look_soon(self, seconds: float = 0.0005) -> None:
+        """A look that is planned earlier serves; one that is planned later is brought forward."""
+        at = self.timeline.seconds + seconds
+        if self.leading and at < self._look_at:
+            self._look_at = at
+            self.later(seconds, partial(self._look, at))
 
     def _wake(self, at: datetime | None) -> None:
         self._wake_token += 1
@@ -259,8 +264,10 @@ class Instance(Process, Generic[State]):
         if token == self._wake_token:
             self._look_soon()
 
-    def _look(self) -> None:
-        self._look_planned = False
+    def _look(self, at: float) -> None:
+        if at != self._look_at:
+            return
+        self._look_at = NEVER
         if not self.leading or self._in_flight:
             return
         if not self._holds_lease():
@@ -280,6 +287,7 @@ class Instance(Process, Generic[State]):
 
     def _commit(self, outgoing: Sequence[Outgoing], stored: Callable[[range], None]) -> None:
         """One at a time. The process may be stopped between the decision and its sending: hence the fence."""
+        assert outgoing, f"{self.name} has decided something that changes and explains nothing"
         self._in_flight = True
         self._count_commit()
         pieces = [outgoing] if self._flaws.atomic else [[item] for item in outgoing]

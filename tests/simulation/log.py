@@ -46,6 +46,7 @@ class Log:
         self._now = now
         self._stored: dict[int, Stored] = {}
         self._by_subject: dict[str, list[int]] = {}
+        self._subjects_of: dict[str, dict[str, None]] = {}
         self._read: dict[int, Version | InvalidRecord | InvalidSubject] = {}
         self._watchers: list[Watcher] = []
         self.last_sequence = 0
@@ -91,6 +92,8 @@ class Log:
         )
         self._stored[stored.sequence] = stored
         self._by_subject.setdefault(stored.subject, []).append(stored.sequence)
+        if kind is not None:
+            self._subjects_of.setdefault(kind.name, {})[stored.subject] = None
         return stored
 
     def purge(self, subject: str, below: int) -> None:
@@ -116,9 +119,8 @@ class Log:
 
     def last_per_subject(self, kinds: Iterable[Kind]) -> list[int]:
         """The last sequence of every subject of these kinds, in order: what a new follower is sent first."""
-        wanted = set(kinds)
-        last = (sequences[-1] for sequences in self._by_subject.values() if sequences)
-        return sorted(sequence for sequence in last if self._stored[sequence].kind in wanted)
+        subjects = (subject for kind in kinds for subject in self._subjects_of.get(kind.name, ()))
+        return sorted(self._by_subject[subject][-1] for subject in subjects if self._by_subject[subject])
 
     def messages(self, after: int = 0) -> Iterable[Stored]:
         """Every message that is still there, in order."""

@@ -4,6 +4,8 @@ Everything that it does later goes through `later` or `guard`: what a crashed pr
 paused one had planned happens when it goes on, in the order it came.
 """
 
+from __future__ import annotations  # the annotations of `guarded` would be evaluated at every call
+
 from collections.abc import Callable
 from typing import ParamSpec
 

@@ -68,8 +68,8 @@ class View:
         return instance is not None and instance.state in ("failed", "stopped")
 
     def lost(self, node: str, at: int = NEWEST) -> bool:
-        """Whether a node is down or decommissioned."""
-        status = self.get(NODE_STATUS, (node,), NodeStatus, at)
+        """Whether a node is down or decommissioned. Its status is the scheduler's own record: it knows the newest."""
+        status = self.get(NODE_STATUS, (node,), NodeStatus)
         return (status is not None and status.state == "down") or self.get(NODE, (node,), Node, at) is None
 
     def healthy(self, key: Key, at: int = NEWEST) -> bool:
