@@ -35,6 +35,7 @@ REQUEST_SECONDS = 2.0
 HEADER_ROOM = 4096
 """Bytes of `max_payload` that are left for what the client and the server add."""
 
+_PLAIN_HEADERS = b"NATS/1.0\r\n"
 Headers = Mapping[str, str]
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "?([^"\s]+)"?', re.IGNORECASE)
 
@@ -47,6 +48,11 @@ class _Client(Client):
     """
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        if not headers:
+            return None
+        if headers.startswith(_PLAIN_HEADERS):  # a third of a load's time, as the client does it
+            lines = headers[len(_PLAIN_HEADERS) :].decode(errors="replace").split("\r\n")
+            return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name}
         try:
             return await super()._process_headers(headers)
         except (UnicodeDecodeError, IndexError):

@@ -1,12 +1,16 @@
 """Two instances of a service on one server: who leads, and that nothing is done twice when that changes."""
 
-import asyncio
+from pathlib import Path
 
 from shared.runtime import records
 from shared.runtime.answers import TermLost
 from shared.runtime.bus import Bus
-from shared.subjects import DECISION, TERM
-from tests.integration.conftest import Start, ask, counts, eventually
+from shared.runtime.commit import Committer
+from shared.runtime.embedded import EmbeddedServer
+from shared.runtime.encode import outgoing
+from shared.service import Change
+from shared.subjects import DECISION, SCALE, TERM
+from tests.integration.running import Start, ask, counts, eventually
 
 KEY = ("shop", "web", "production")
 
@@ -66,19 +70,13 @@ async def test_a_leader_that_dies_is_followed_by_the_standby_and_nothing_is_done
 async def test_the_write_of_a_deposed_leader_is_refused(bus: Bus, start: Start) -> None:
     one = await start()
     await eventually(lambda: one.leading)
-    committer, term = one.instance.committer, one.instance.committer.term
+    term = one.instance.leader.term
     await one.instance.leader.end("the test takes the term away")
     await one.instance.lease.give_back()
     two = await start()
     await eventually(lambda: two.leading or (one.leading and one.instance.leader.term > term))
-    late = type(committer)(bus.settings, "scheduler", "late")
+    late = Committer(bus.settings, "scheduler", "late")
     late.term = term
-    message = one.instance.leader.repair  # any message will do; the fence comes first
-    del message
-    from shared.runtime.encode import outgoing
-    from shared.service import Change
-    from shared.subjects import SCALE
-
     assert await late.commit([outgoing(Change(SCALE, KEY, None))]) == TermLost()
     assert await late.commit([outgoing(Change(SCALE, KEY, None))] * 3) == TermLost()
     await late.close()
@@ -99,15 +97,15 @@ async def test_an_unknown_outcome_opens_a_new_term_and_nothing_is_done_twice(bus
     assert await counts(bus, KEY) == list(range(1, 301))
 
 
-async def test_a_restart_of_the_server_is_survived(bus: Bus, start: Start, server, tmp_path) -> None:  # type: ignore[no-untyped-def]
+async def test_a_restart_of_the_server_is_survived(
+    bus: Bus, start: Start, server: EmbeddedServer, tmp_path: Path
+) -> None:
     one = await start()
     await ask(bus, KEY, 5)
     await eventually(lambda: one.state.counted.get(KEY) == 5)
     port = server.port
     server.kill()
-    await asyncio.sleep(0)
     server.start(tmp_path / "jetstream", port)
-    await eventually(lambda: bus.connected.is_set())
     await ask(bus, KEY, 9)
     await eventually(lambda: one.state.counted.get(KEY) == 9, seconds=30)
     assert await counts(bus, KEY) == list(range(1, 10))

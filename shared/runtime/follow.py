@@ -1,0 +1,161 @@
+"""Following the routes: the client for proxies and bridges in Python.
+
+    async for version in follow_routes(bus, name="edge-1", cache=Path("routes.json")):
+        apply(version)
+
+A version's records come first and its manifest closes it, so records are held back until their manifest is there, and
+the whole is switched at once: what is served is never a mixture. The manifest's digest is checked at every version.
+Where it differs during a load, the load overlapped a version that is not closed yet, and the next manifest settles it;
+where it differs after that, everything is loaded anew, while the last good version goes on being served.
+
+With `name`, what is served is acknowledged on `steer.live.proxy.<name>`: when the body of the loop is done with a
+version, and every 5 s. A replica that drains is stopped only after this. With `cache`, every version is also kept in a
+file, and a process that starts while the bus is away serves from it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from shared import codec, subjects
+from shared.model.live import Demand, ProxySample
+from shared.runtime.bus import Bus
+from shared.runtime.follower import Follower, Message, Restarted
+from shared.runtime.paced import Paced
+from shared.runtime.route_table import RouteTable, RouteVersion, read_cache, write_cache
+from shared.subjects import ROUTE_KINDS, ROUTE_MANIFEST
+
+log = structlog.get_logger(__name__)
+
+ACKNOWLEDGE_SECONDS = 5.0
+ACKNOWLEDGE_AT_MOST_EVERY = 0.25
+CACHE_AT_MOST_EVERY = 1.0
+RELOAD_SECONDS = (0.5, 30.0)
+FILTERS = [kind.subject_filter for kind in ROUTE_KINDS] + [ROUTE_MANIFEST.subject_filter]
+
+DemandNow = Callable[[], Mapping[str, Demand]]
+"""The load by environment (`project/app/environment`), asked for each acknowledgement."""
+
+
+async def follow_routes(
+    bus: Bus | Awaitable[Bus],
+    *,
+    name: str | None = None,
+    cache: Path | None = None,
+    demand: DemandNow | None = None,
+) -> AsyncIterator[RouteVersion]:
+    """Every version of the routes from now on, the one in force first. Ends never; close it to stop.
+
+    `bus` may be a connection that is still being made (`connect(settings, name)`): what the cache holds is given before
+    it is awaited. Under load versions are skipped, never mixed: the next one given is the newest that is complete.
+    """
+    session = _Session(name, cache, demand)
+    try:
+        cached = session.from_cache()
+        if cached is not None:
+            yield cached
+            session.applied(cached)
+        session.bus = await bus if isinstance(bus, Awaitable) else bus
+        session.start()
+        follower = Follower(session.bus, FILTERS)
+        await follower.start()
+        try:
+            async for version in session.versions(follower):
+                yield version
+                session.applied(version)
+        finally:
+            await follower.stop()
+    finally:
+        await session.stop()
+
+
+class _Session:
+    """One consumer of routes: the table that is built, the version that is served, and what runs beside them."""
+
+    def __init__(self, name: str | None, cache: Path | None, demand: DemandNow | None) -> None:
+        self.bus: Bus | None = None
+        self._name = name
+        self._cache = cache
+        self._demand = demand
+        self._table = RouteTable()
+        self._given: RouteVersion | None = None
+        self._applied: RouteVersion | None = None
+        self._error = ""
+        self._acknowledging = Paced(self._acknowledge, ACKNOWLEDGE_AT_MOST_EVERY, ACKNOWLEDGE_SECONDS)
+        self._caching = Paced(self._write_cache, CACHE_AT_MOST_EVERY)
+
+    def from_cache(self) -> RouteVersion | None:
+        found = read_cache(self._cache) if self._cache is not None else None
+        if found is not None:
+            self._given = found
+            log.info("serving routes from the cache", version=found.number, path=str(self._cache))
+        return found
+
+    def applied(self, version: RouteVersion) -> None:
+        """The consumer is done with it."""
+        self._applied = version
+        self._acknowledging.soon()
+        self._caching.soon()
+
+    def start(self) -> None:
+        if self._name is not None:
+            self._acknowledging.start()
+        if self._cache is not None:
+            self._caching.start()
+
+    async def stop(self) -> None:
+        await self._acknowledging.stop()
+        await self._caching.stop()
+
+    async def versions(self, follower: Follower) -> AsyncIterator[RouteVersion]:
+        delay = RELOAD_SECONDS[0]
+        while True:
+            batch = await follower.next(None)
+            if isinstance(batch, Restarted):
+                self._table = RouteTable()
+                continue
+            complete = self._take(batch)
+            if complete and self._table.verified:
+                delay = RELOAD_SECONDS[0]
+                version = self._table.version(self._given)
+                if version is not None:
+                    self._given = version
+                    yield version
+                self._say("")
+            elif follower.caught_up and self._table.broken:
+                self._say(f"version {self._table.number}: the digest of the records is not the manifest's")
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RELOAD_SECONDS[1])
+                follower.distrust("the digest of the routes differs")
+
+    def _take(self, batch: list[Message]) -> bool:
+        """Put a batch into the table; whether a manifest was among it, or nothing is there to wait for."""
+        closed = [self._table.take(message) for message in batch]
+        return any(closed) or (not batch and self._table.empty)
+
+    def _say(self, error: str) -> None:
+        if error != self._error:
+            self._error = error
+            self._acknowledging.soon()
+            if error:
+                log.error("loading the routes anew", reason=error)
+
+    async def _acknowledge(self) -> None:
+        if self.bus is None or self._name is None or not self.bus.connected.is_set():
+            return
+        applied = self._applied
+        sample = ProxySample(
+            version=applied.number if applied else 0,
+            digest=applied.digest if applied else "",
+            error=self._error,
+            demand=dict(self._demand()) if self._demand else {},
+        )
+        await self.bus.publish(subjects.live_proxy(self._name), codec.encode(sample))
+
+    async def _write_cache(self) -> None:
+        if self._cache is not None and self._applied is not None and self._applied is self._given:
+            with contextlib.suppress(FileNotFoundError):
+                await asyncio.to_thread(write_cache, self._cache, self._applied)

@@ -1,0 +1,74 @@
+"""What the tests of the runtime share: instances of the toy service, and conditions to wait for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from shared.model.environment import Environment
+from shared.runtime import records
+from shared.runtime.bus import Bus
+from shared.runtime.instance import Instance
+from shared.subjects import ENVIRONMENT, SCALE, Key
+from tests.integration import toy
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """Wait until the condition holds, by looking; fail when it never does."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        result = condition()
+        if isinstance(result, Awaitable):
+            result = await result
+        if result:
+            return result
+        assert asyncio.get_running_loop().time() < deadline, "the condition did not come to hold"
+        await asyncio.sleep(0.01)
+
+
+async def ask(bus: Bus, key: Key, replicas: int) -> int:
+    """Publish an environment that wants so many; its sequence."""
+    environment = Environment.model_validate({"replicas": {"min": replicas, "max": max(replicas, 1)}}, strict=False)
+    return await records.put(bus, ENVIRONMENT, key, environment)
+
+
+async def counts(bus: Bus, key: Key) -> list[int]:
+    """Every version of the counter of an environment, in the order of the log."""
+    versions = [records.version_of(message) for message in await records.history(bus, SCALE.subject(*key))]
+    return [version.record.effective_replicas for version in versions if version.record is not None]  # type: ignore[attr-defined]
+
+
+class Running:
+    """An instance that runs in this process: `stop` cleanly, or `crash` without a word."""
+
+    def __init__(self, instance: Instance, task: asyncio.Task[None], bus: Bus) -> None:
+        self.instance = instance
+        self.task = task
+        self.bus = bus
+
+    @property
+    def leading(self) -> bool:
+        return self.instance.leader.leading
+
+    @property
+    def state(self) -> toy.State:
+        state: toy.State = self.instance.world.state
+        return state
+
+    async def stop(self) -> None:
+        self.instance.stop.set()
+        await self.task
+        await self.bus.close()
+
+    async def crash(self) -> None:
+        """As if the process had ended: nothing is handed over."""
+        tasks = [self.task, *self.instance._beside]
+        commit_bus = self.instance.committer._bus
+        await self.bus.close()
+        if commit_bus is not None:
+            await commit_bus.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Start = Callable[..., Awaitable[Running]]
