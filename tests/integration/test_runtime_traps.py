@@ -1,0 +1,344 @@
+"""Each trap of NATS that would sink the design, sprung against the real server.
+
+The numbers are those of the list that the design was drawn from; the name says what must not happen.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shared.errors import InvalidRecord, Unavailable
+from shared.model.node import NodeControl
+from shared.runtime import bus as buses
+from shared.runtime import records, streams
+from shared.runtime.answers import Unknown
+from shared.runtime.bus import Bus
+from shared.runtime.commit import Committer
+from shared.runtime.embedded import EmbeddedServer
+from shared.runtime.encode import outgoing
+from shared.runtime.follower import Follower, Message, Restarted
+from shared.runtime.jetstream import ApiError, api
+from shared.runtime.lease import STREAM_NAME, Lease
+from shared.runtime.settings import Settings
+from shared.runtime.term import open_term
+from shared.service import Change
+from shared.subjects import LEASE_BUCKET, NODE_CONTROL, STREAM
+from tests.integration.running import Start, ask, counts, eventually
+
+KEY = ("shop", "web", "production")
+LEASE_SUBJECT = f"$KV.{LEASE_BUCKET}.scheduler"
+
+
+@contextlib.asynccontextmanager
+async def tried(lease: Lease) -> AsyncIterator[asyncio.Task[None]]:
+    """The lease is tried for and kept inside the block."""
+    task = asyncio.create_task(lease.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def last_of_the_key(bus: Bus) -> dict[str, str]:
+    answer = await api(bus, f"STREAM.MSG.GET.{STREAM_NAME}", {"last_by_subj": LEASE_SUBJECT})
+    found: dict[str, str] = answer["message"]
+    return found
+
+
+async def loaded(follower: Follower) -> None:
+    async with asyncio.timeout(30):
+        while not follower.caught_up:
+            await follower.next(1)
+
+
+async def received(follower: Follower, count: int) -> list[Message]:
+    messages: list[Message] = []
+    async with asyncio.timeout(30):
+        while len(messages) < count:
+            batch = await follower.next(1)
+            assert not isinstance(batch, Restarted)
+            messages += batch
+    return messages
+
+
+async def test_trap_1_a_lease_that_was_renewed_still_expires_after_a_crash(bus: Bus) -> None:
+    lease = Lease(bus, "scheduler", "one", 1)
+    async with tried(lease):
+        await eventually(lambda: lease.held)
+        first = (await last_of_the_key(bus))["seq"]
+
+        async def renewed_twice() -> bool:
+            return int((await last_of_the_key(bus))["seq"]) >= int(first) + 2
+
+        await eventually(renewed_twice)
+    # Nobody renews any more, and nobody has given it back.
+
+    async def expired() -> bool:
+        return not (await last_of_the_key(bus)).get("data")
+
+    await eventually(expired)
+    assert not lease.held
+
+
+async def test_trap_2_an_expired_lease_is_taken_over_from_its_marker(bus: Bus) -> None:
+    one, two = Lease(bus, "scheduler", "one", 1), Lease(bus, "scheduler", "two", 1)
+    async with tried(one):
+        await eventually(lambda: one.held)
+    async with tried(two):
+        await eventually(lambda: two.held)
+        assert two.epoch > one.epoch
+
+
+async def test_trap_2_a_lease_whose_marker_is_gone_as_well_is_taken(bus: Bus) -> None:
+    one, two = Lease(bus, "scheduler", "one", 1), Lease(bus, "scheduler", "two", 1)
+    async with tried(one):
+        await eventually(lambda: one.held)
+    await api(bus, f"STREAM.PURGE.{STREAM_NAME}", {})
+    async with tried(two):
+        await eventually(lambda: two.held)
+
+
+async def test_trap_3_a_follower_is_not_deaf_after_a_restart_of_the_server(
+    bus: Bus, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter])
+    await follower.start()
+    await records.put(bus, NODE_CONTROL, ("n1",), NodeControl())
+    await received(follower, 1)
+    server.kill()
+    server.start(tmp_path / "jetstream", server.port)
+    await records.put(bus, NODE_CONTROL, ("n2",), NodeControl())
+    (message,) = await received(follower, 1)
+    assert message.subject == "steer.node_control.n2"
+    await follower.stop()
+
+
+async def test_trap_3_a_follower_whose_consumer_was_deleted_makes_another(bus: Bus) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter])
+    await follower.start()
+    await loaded(follower)
+    for name in (await api(bus, f"CONSUMER.NAMES.{STREAM}"))["consumers"]:
+        await api(bus, f"CONSUMER.DELETE.{STREAM}.{name}")
+    await records.put(bus, NODE_CONTROL, ("n1",), NodeControl())
+    (message,) = await received(follower, 1)
+    assert message.subject == "steer.node_control.n1"
+    await follower.stop()
+
+
+async def test_trap_4_a_message_that_is_too_large_with_its_headers_is_refused_before_it_costs_the_connection(
+    bus: Bus,
+) -> None:
+    body = b"x" * (bus.nc.max_payload - 100)
+    with pytest.raises(InvalidRecord, match=r"bytes and \d+ of headers"):
+        await bus.publish("steer.node_control.n1", body, {"Steer-Cause": "1" * 200})
+    with pytest.raises(InvalidRecord, match=r"bytes and \d+ of headers"):
+        await bus.request("steer.node_control.n1", body, {"Steer-Cause": "1" * 200})
+    committer = Committer(bus.settings, "scheduler", "test")
+    committer.term = 1
+    message = replace(outgoing(Change(NODE_CONTROL, ("n1",), NodeControl())), body=body)
+    with pytest.raises(InvalidRecord, match=r"bytes and \d+ of headers"):
+        await committer.commit([message])
+    await committer.close()
+    assert await records.put(bus, NODE_CONTROL, ("n1",), NodeControl()) == 1
+
+
+async def test_trap_4_an_instance_ends_when_its_connection_is_gone_for_good(start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    await one.bus.nc.publish("steer.node_control.n1", b"x" * one.bus.nc.max_payload, headers={"Steer-Cause": "1"})
+    with pytest.raises(Unavailable, match="gone for good"):
+        await asyncio.wait_for(one.task, 20)
+
+
+async def test_trap_5_nothing_to_read_is_an_empty_batch_and_no_error(bus: Bus) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter])
+    await follower.start()
+    assert [await follower.next(0.01) for _ in range(20)] == [[]] * 20
+    await follower.stop()
+
+
+async def test_trap_6_where_nobody_answers_a_write_backs_off_and_ends(settings: Settings) -> None:
+    bus = await buses.connect(settings, "test", patience=10)  # no stream was ensured
+    before = bus.nc.stats["out_msgs"]
+    with pytest.raises(Unavailable, match="was not stored"):
+        await records.put(bus, NODE_CONTROL, ("n1",), NodeControl())
+    assert bus.nc.stats["out_msgs"] - before <= records.ATTEMPTS
+    await bus.close()
+
+
+async def test_trap_8_a_reader_that_loses_messages_drops_its_state_and_loads_anew(bus: Bus) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter], pending_messages=50)
+    await follower.start()
+    await loaded(follower)
+    wanted = {f"steer.node_control.n{number}" for number in range(1000)}
+    await bus.nc.flush()
+    for subject in sorted(wanted):
+        await bus.nc.publish(subject, b"{}")
+    state: set[str] = set()
+    restarts = 0
+    async with asyncio.timeout(60):
+        while state != wanted:
+            batch = await follower.next(1)
+            if isinstance(batch, Restarted):
+                state.clear()
+                restarts += 1
+                for consumer in follower._consumers:
+                    consumer._pending_messages = 100_000
+            else:
+                state |= {message.subject for message in batch}
+    assert restarts, "the client dropped nothing: the trap was not sprung"
+    await follower.stop()
+
+
+async def test_trap_8_a_reader_that_is_only_slow_loses_nothing(bus: Bus) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter])
+    await follower.start()
+    await loaded(follower)
+    for number in range(20_000):
+        await bus.nc.publish(f"steer.node_control.n{number}", b"x" * 500)
+    await bus.nc.flush()
+    messages = await received(follower, 20_000)
+    assert [message.sequence for message in messages] == list(range(1, 20_001))
+    await follower.stop()
+
+
+async def test_trap_9_a_write_that_timed_out_is_stored_once(bus: Bus, server: EmbeddedServer) -> None:
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    writing = asyncio.create_task(records.put(bus, NODE_CONTROL, ("n1",), NodeControl()))
+    await asyncio.wait([writing], timeout=records.ATTEMPT_SECONDS + 0.5)
+    assert not writing.done()
+    server.process.send_signal(signal.SIGCONT)
+    await writing
+    assert len(await records.history(bus, "steer.node_control.n1")) == 1
+
+
+async def test_trap_9_a_fenced_write_that_timed_out_cannot_land_in_a_later_term(
+    bus: Bus, server: EmbeddedServer
+) -> None:
+    lease = Lease(bus, "scheduler", "one", 600)
+    async with tried(lease):
+        await eventually(lambda: lease.held)
+    committer = Committer(bus.settings, "scheduler", "test")
+    committer.timeout = 0.5
+    await open_term(committer, "scheduler", "one", lease, 0)
+    first = committer.term
+    message = outgoing(Change(NODE_CONTROL, ("n1",), NodeControl()))
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    outcome = await committer.commit([message])
+    assert isinstance(outcome, Unknown)
+    await committer.close()
+    server.process.send_signal(signal.SIGCONT)
+    committer.timeout = 5
+    await eventually(lambda: open_term(committer, "scheduler", "one", lease, first))
+    late = await records.last_message(bus, message.subject)
+    assert late is None or late.sequence < committer.term
+    await committer.close()
+
+
+async def test_trap_10_connecting_to_a_server_that_is_away_ends_when_the_patience_does(
+    settings: Settings, server: EmbeddedServer
+) -> None:
+    server.kill()
+    with pytest.raises(Unavailable, match="no NATS server answers"):
+        await asyncio.wait_for(buses.connect(settings, "test", patience=0.2), 20)
+
+
+async def test_trap_10_a_service_waits_for_a_server_that_is_away(
+    settings: Settings, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    server.kill()
+    connecting = asyncio.create_task(buses.connect(settings, "test"))
+    await asyncio.wait([connecting], timeout=0.3)
+    server.start(tmp_path / "jetstream", server.port)
+    bus = await asyncio.wait_for(connecting, 20)
+    assert bus.nc.is_connected
+    await bus.close()
+
+
+async def test_trap_10_closing_while_reconnecting_ends(settings: Settings, server: EmbeddedServer) -> None:
+    bus = await buses.connect(settings, "test", patience=10)
+    server.kill()
+    await eventually(lambda: not bus.connected.is_set())
+    await asyncio.wait_for(bus.close(), 10)
+    assert bus.closed.is_set()
+
+
+async def test_trap_11_the_bucket_allows_direct_reads(bus: Bus) -> None:
+    config = (await api(bus, f"STREAM.INFO.{STREAM_NAME}"))["config"]
+    assert config["allow_direct"]
+    assert config["max_msgs_per_subject"] == 1
+    assert config["allow_msg_ttl"]
+
+
+async def test_trap_12_streams_that_were_just_deleted_are_made_again(bus: Bus) -> None:
+    for _ in range(10):
+        for declaration in streams.declarations(1):
+            await api(bus, f"STREAM.DELETE.{declaration['name']}")
+        await streams.ensure(bus)
+    assert await records.put(bus, NODE_CONTROL, ("n1",), NodeControl()) == 1
+
+
+async def test_ensuring_adds_what_is_lacking_and_removes_nothing(settings: Settings) -> None:
+    bus = await buses.connect(settings, "test", patience=10)
+    older = {"name": STREAM, "subjects": ["steer.node.>", "steer.of_a_newer_version.>"], "storage": "file"}
+    await api(bus, f"STREAM.CREATE.{STREAM}", older)
+    await streams.ensure(bus)
+    await streams.ensure(bus)
+    config = (await api(bus, f"STREAM.INFO.{STREAM}"))["config"]
+    assert set(config["subjects"]) == {*streams.world_subjects(), "steer.of_a_newer_version.>"}
+    assert config["allow_atomic"]
+    assert config["deny_delete"]
+    await bus.close()
+
+
+async def test_the_log_takes_no_expiry_and_no_rollup_from_anyone(bus: Bus) -> None:
+    await records.put(bus, NODE_CONTROL, ("n1",), NodeControl())
+    for header in ({"Nats-TTL": "1s"}, {"Nats-Rollup": "all"}):
+        answer = await bus.request("steer.node_control.n1", b"{}", header)
+        assert b"error" in answer.data
+    with pytest.raises(ApiError):
+        await api(bus, f"STREAM.MSG.DELETE.{STREAM}", {"seq": 1})
+
+
+@pytest.mark.parametrize(
+    ("subject", "headers", "body"),
+    [
+        (b"steer.node_control.\xff\xfe", b"NATS/1.0\r\n\r\n", b"{}"),
+        (b"steer.node_control.n2", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b""),
+        (b"steer.node_control.n2", b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 99\r\n\r\n", b""),
+        (b"steer.node_control.n2", b"NATS/1.0\r\nno colon\r\n: no name\r\nx\xff: \xff\r\n\r\n", b"{}"),
+    ],
+    ids=["a subject that is not UTF-8", "a status that is not UTF-8", "a forged heartbeat", "headers that are none"],
+)
+async def test_a_message_made_to_deafen_its_readers_does_not(
+    bus: Bus, subject: bytes, headers: bytes, body: bytes
+) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter])
+    await follower.start()
+    line = b"HPUB %b %d %d\r\n" % (subject, len(headers), len(headers) + len(body))
+    bus.send(line + headers + body + b"\r\n", 1)
+    await bus.nc.flush()
+    await records.put(bus, NODE_CONTROL, ("n1",), NodeControl())
+    bad, good = await received(follower, 2)
+    assert (bad.sequence, good.sequence) == (1, 2)
+    assert follower.restarts == 0
+    assert bus.reconnects == 0
+    await follower.stop()
+
+
+async def test_a_stopped_leader_that_continues_does_not_write(bus: Bus, start: Start) -> None:
+    """Its lease has lapsed by its own clock, which runs on while the process does not."""
+    one = await start()
+    await eventually(lambda: one.leading)
+    one.instance.lease._deadline = 0.0001
+    await ask(bus, KEY, 3)
+    await eventually(lambda: one.state.counted.get(KEY) == 3)  # a new lease, a new term
+    assert await counts(bus, KEY) == [1, 2, 3]
