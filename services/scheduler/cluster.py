@@ -70,9 +70,10 @@ class Cluster:
         node.cpu_used += cpu_millis
         node.memory_used += memory_mb
         node.replicas += count
-        if node.known:
-            self.index.touch(node)
-        elif not node.replicas:
+        if node.group is not None:
+            if not node.dirty:
+                self.index.touch(node)
+        elif not node.replicas and not node.known:
             del self.nodes[name]
         own = self.workloads.get(workload)
         if own is None:

@@ -68,11 +68,17 @@ class Node:
 
     def cpu_left(self) -> int:
         """Millicores that are not reserved."""
-        return max(0, self.cpu_millis - self.cpu_used) if self.cpu_millis else UNLIMITED
+        if not self.cpu_millis:
+            return UNLIMITED
+        left = self.cpu_millis - self.cpu_used
+        return left if left > 0 else 0
 
     def memory_left(self) -> int:
         """MiB that are not reserved."""
-        return max(0, self.memory_mb - self.memory_used) if self.memory_mb else UNLIMITED
+        if not self.memory_mb:
+            return UNLIMITED
+        left = self.memory_mb - self.memory_used
+        return left if left > 0 else 0
 
 
 @lru_cache(maxsize=1024)

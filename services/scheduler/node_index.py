@@ -60,18 +60,21 @@ class Group:
 
     def add(self, entry: Entry) -> None:
         self.size += 1
-        if not self._blocks:
+        lasts = self._lasts
+        if not lasts:
             self._insert_block(0, [entry])
             return
-        at = min(bisect_left(self._lasts, entry), len(self._lasts) - 1)
+        at = bisect_left(lasts, entry)
+        if at == len(lasts):
+            at -= 1
+            lasts[at] = entry
         block = self._blocks[at]
         insort(block, entry)
-        self._lasts[at] = block[-1]
         self._cpu[at] = max(self._cpu[at], entry[2].free_cpu)
         if len(block) > 2 * self._block:
             self._insert_block(at + 1, block[self._block :])
             del block[self._block :]
-            self._lasts[at] = block[-1]
+            lasts[at] = block[-1]
             self._cpu[at] = _most_cpu(block)
 
     def remove(self, entry: Entry) -> None:
@@ -222,21 +225,22 @@ class Index:
         self._selections.clear()
 
     def touch(self, node: Node) -> None:
-        """What is reserved on the node has changed."""
-        if not node.dirty and node.group is not None:
-            node.dirty = True
-            self._dirty.append(node)
+        """What is reserved on the node, which stands in a group and is not marked yet, has changed."""
+        node.dirty = True
+        self._dirty.append(node)
 
     def settle(self) -> None:
         """Move the nodes whose reservations changed since the last look."""
         for node in self._dirty:
             node.dirty = False
-            if node.group is not None and node.entry is not None:
-                memory, cpu = -node.memory_left(), node.cpu_left()
-                if memory != node.entry[0] or cpu != node.free_cpu:
-                    node.group.remove(node.entry)
-                    node.entry, node.free_cpu = (memory, node.name, node), cpu
-                    node.group.add(node.entry)
+            group, entry = node.group, node.entry
+            if group is None or entry is None:
+                continue
+            memory, cpu = -node.memory_left(), node.cpu_left()
+            if memory != entry[0] or cpu != node.free_cpu:
+                group.remove(entry)
+                node.entry, node.free_cpu = (memory, entry[1], node), cpu
+                group.add(node.entry)
         self._dirty.clear()
 
     def select(self, request: Request) -> Selection:

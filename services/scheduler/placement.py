@@ -14,12 +14,14 @@ from typing import Any
 from services.scheduler.cluster import Cluster
 from services.scheduler.fitting import UNLIMITED, Request, ruled_out, too_full
 from services.scheduler.node_index import Entry, Group, Selection, orders_of
-from services.scheduler.rejections import Pick, Search, explain
+from services.scheduler.rejections import Search, explain
 
 __all__ = ["Cluster", "Placed", "Request", "place"]
 
 Crowded = tuple[int, str, str, int]
 """A node that holds replicas: `(-free memory, name, region, free CPU)`, the picks of this call taken off."""
+
+NOTHING: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,13 @@ class Placed:
 def place(cluster: Cluster, request: Request, count: int, exclude: frozenset[str] = frozenset()) -> Placed:
     """Choose nodes for `count` replicas. Nothing is reserved: the caller reserves what it takes."""
     selection = cluster.index.select(request)
-    own = cluster.workloads.get(request.workload, {})
+    own = cluster.workloads.get(request.workload, NOTHING)
     search = Search(request, exclude, selection, _orders(cluster, request, selection), own, max(0, count))
     regions = _replicas_by_region(cluster, own)
-    levels: dict[int, list[Crowded]] = {}
-    _spread(search, regions, levels)
+    _spread(search, regions)
     if search.missing and not request.distinct_nodes:
-        _add_own(cluster, search, levels)
-        _crowd(search, regions, levels)
-    return Placed(tuple([pick.node for pick in search.picks]), search.missing, explain(cluster, search))
+        _crowd(search, regions, _levels(cluster, search))
+    return Placed(tuple([pick[0] for pick in search.picks]), search.missing, explain(cluster, search))
 
 
 def _orders(cluster: Cluster, request: Request, selection: Selection) -> tuple[Group, ...]:
@@ -64,60 +64,68 @@ def _replicas_by_region(cluster: Cluster, own: Mapping[str, int]) -> dict[str, i
     return regions
 
 
-def _spread(search: Search, regions: dict[str, int], levels: dict[int, list[Crowded]]) -> None:
+def _spread(search: Search, regions: dict[str, int]) -> None:
     """Pick nodes that hold no replica of the workload.
 
-    The heap has the best node of each order. A pick makes its region's other entries look better than they are; they
-    are put right when they come to the top.
+    The heap has the best node of each order, with its region's count. What it says may be out of date, but then it
+    says too little: a pick raises the count of its region, and the next node of its order stands behind it. An entry is
+    put right when it comes to the top.
     """
     request, own, exclude = search.request, search.own, search.exclude
-    heap: list[tuple[int, Entry, Group]] = []
+    heap: list[tuple[int, Entry, Group, bool]] = []
     for order in search.orders:
         entry = order.first(request, own, exclude)
         if entry is not None:
-            heap.append((regions.get(order.region, 0), entry, order))
+            heap.append((regions.get(order.region, 0), entry, order, False))
     heapify(heap)
-    while heap and search.missing:
-        in_region, entry, order = heap[0]
-        now = regions.get(order.region, 0)
-        if in_region != now:
-            heapreplace(heap, (now, entry, order))
-            continue
-        search.take(Pick(entry[1], 0, now, order.region, -entry[0]))
-        regions[order.region] = now + 1
-        if not search.missing:
-            return
-        _keep_if_it_fits(levels, 1, (entry[0], entry[1], order.region, entry[2].free_cpu), request)
-        following = order.next(entry, request, own, exclude)
-        if following is None:
-            heappop(heap)
+    missing = search.missing
+    while heap and missing:
+        in_region, entry, order, taken = heap[0]
+        region = order.region
+        now = regions.get(region, 0)
+        if taken:
+            following = order.next(entry, request, own, exclude)
+            if following is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, (now, following, order, False))
+        elif in_region != now:
+            heapreplace(heap, (now, entry, order, False))
         else:
-            heapreplace(heap, (now + 1, following, order))
+            search.picks.append((entry[1], 0, now, region, -entry[0]))
+            missing -= 1
+            regions[region] = now = now + 1
+            heapreplace(heap, (now, entry, order, True))
+    search.missing = missing
 
 
-def _keep_if_it_fits(levels: dict[int, list[Crowded]], level: int, node: Crowded, request: Request) -> None:
-    """The node has been picked: it stands among those of the next level, where it can take another."""
-    negative, name, region, cpu = node
-    memory_left = _less(-negative, request.memory_mb)
-    cpu_left = _less(cpu, request.cpu_millis)
-    if not too_full(cpu_left, memory_left, request):
-        levels.setdefault(level, []).append((-memory_left, name, region, cpu_left))
-
-
-def _less(free: int, need: int) -> int:
-    return free if free == UNLIMITED else free - need
-
-
-def _add_own(cluster: Cluster, search: Search, levels: dict[int, list[Crowded]]) -> None:
-    """The nodes that held replicas before this call, at the level of how many."""
+def _levels(cluster: Cluster, search: Search) -> dict[int, list[Crowded]]:
+    """The nodes that hold replicas and can take another, by how many they hold, those just picked included."""
     request = search.request
+    levels: dict[int, list[Crowded]] = {}
     for name, replicas in search.own.items():
         node = cluster.nodes[name]
-        if not node.known or name in search.exclude or ruled_out(node, request):
-            continue
-        memory_left, cpu_left = node.memory_left(), node.cpu_left()
-        if not too_full(cpu_left, memory_left, request):
-            levels.setdefault(replicas, []).append((-memory_left, name, node.region, cpu_left))
+        if node.known and name not in search.exclude and not ruled_out(node, request):
+            _keep(levels, replicas, (-node.memory_left(), name, node.region, node.cpu_left()), request)
+    for name, _, _, region, memory_left in search.picks:
+        _keep(levels, 1, _less((-memory_left, name, region, cluster.nodes[name].cpu_left()), request), request)
+    return levels
+
+
+def _keep(levels: dict[int, list[Crowded]], level: int, node: Crowded, request: Request) -> None:
+    if not too_full(node[3], -node[0], request):
+        levels.setdefault(level, []).append(node)
+
+
+def _less(node: Crowded, request: Request) -> Crowded:
+    """The node with one replica more."""
+    negative, name, region, cpu_left = node
+    return (
+        negative if negative == -UNLIMITED else negative + request.memory_mb,
+        name,
+        region,
+        cpu_left if cpu_left == UNLIMITED else cpu_left - request.cpu_millis,
+    )
 
 
 def _crowd(search: Search, regions: dict[str, int], levels: dict[int, list[Crowded]]) -> None:
@@ -132,9 +140,10 @@ def _crowd(search: Search, regions: dict[str, int], levels: dict[int, list[Crowd
         while heap and search.missing:
             in_region, node, others = heap[0]
             negative, name, region, _ = node
-            search.take(Pick(name, level, in_region, region, -negative))
+            search.picks.append((name, level, in_region, region, -negative))
+            search.missing -= 1
             regions[region] = in_region + 1
-            _keep_if_it_fits(levels, level + 1, node, search.request)
+            _keep(levels, level + 1, _less(node, search.request), search.request)
             if others:
                 heapreplace(heap, (in_region + 1, others.pop(), others))
             else:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from services.scheduler.cluster import Cluster
 from services.scheduler.fitting import UNLIMITED, Node, Request, matches, ruled_out, supports, too_full
@@ -19,18 +19,12 @@ from services.scheduler.node_index import Entry, Group, Selection
 EXAMPLES = 3
 """How many nodes are named for each reason."""
 
-PICKS = 5
+PICKS = 3
 """How many picks are shown with their keys."""
 
 
-class Pick(NamedTuple):
-    """A node picked, and the key that won: what it and its region held of the workload, and its free memory, before."""
-
-    node: str
-    on_node: int
-    in_region: int
-    region: str
-    free_memory_mb: int
+Pick = tuple[str, int, int, str, int]
+"""A node, and the key that won: how many replicas it and its region held before, the region, its free memory before."""
 
 
 @dataclass(slots=True)
@@ -45,10 +39,6 @@ class Search:
     missing: int
     picks: list[Pick] = field(default_factory=list)
 
-    def take(self, pick: Pick) -> None:
-        self.picks.append(pick)
-        self.missing -= 1
-
 
 def explain(cluster: Cluster, search: Search) -> dict[str, Any]:
     """The account, as plain values for JSON."""
@@ -60,7 +50,7 @@ def explain(cluster: Cluster, search: Search) -> dict[str, Any]:
         examples = {**_examples(cluster, search), **full.examples()}
         reasons["why"] = _sentence(search, rejected, cluster.index.size)
         reasons["examples"] = {reason: examples[reason] for reason in rejected if examples.get(reason)}
-    feasible = 0 if search.missing else len({pick.node for pick in search.picks})
+    feasible = 0 if search.missing else len({pick[0] for pick in search.picks})
     reasons["considered"] = sum(rejected.values()) + feasible
     reasons["feasible"] = feasible
     reasons["rejected"] = rejected
@@ -72,12 +62,13 @@ def explain(cluster: Cluster, search: Search) -> dict[str, Any]:
 
 
 def _shown(pick: Pick) -> dict[str, Any]:
+    node, on_node, in_region, region, free = pick
     return {
-        "node": pick.node,
-        "replicas_on_node": pick.on_node,
-        "region": pick.region,
-        "replicas_in_region": pick.in_region,
-        "free_memory_mb": _limited(pick.free_memory_mb),
+        "node": node,
+        "replicas_on_node": on_node,
+        "region": region,
+        "replicas_in_region": in_region,
+        "free_memory_mb": _limited(free),
     }
 
 
@@ -89,16 +80,21 @@ def _limited(free: int) -> int | None:
 def _ruled_out(cluster: Cluster, search: Search) -> dict[str, int]:
     """Counts of the filters before capacity, in their order, those of 0 left out."""
     request, selection = search.request, search.selection
-    known = [node for node in map(cluster.nodes.get, search.exclude) if node is not None and node.known]
-    excluded = Counter(ruled_out(node, request) for node in known)
-    counts = {"excluded": len(known)}
-    for reason in sorted(cluster.index.unavailable):
-        counts[reason] = len(cluster.index.unavailable[reason]) - excluded[reason]
-    counts["platform"] = selection.wrong_platform - excluded["platform"]
-    counts["labels"] = selection.wrong_labels - excluded["labels"]
+    counts = {"excluded": 0, **{reason: len(names) for reason, names in sorted(cluster.index.unavailable.items())}}
+    counts["platform"] = selection.wrong_platform
+    counts["labels"] = selection.wrong_labels
     if request.pin is not None:
-        counts["pin"] = selection.size - sum(order.size for order in search.orders) - excluded["pin"]
+        counts["pin"] = selection.size - sum(order.size for order in search.orders)
+    for node in _known(cluster, search.exclude):
+        counts["excluded"] += 1
+        reason = ruled_out(node, request)
+        if reason:
+            counts[reason] -= 1
     return {reason: count for reason, count in counts.items() if count}
+
+
+def _known(cluster: Cluster, names: Iterable[str]) -> list[Node]:
+    return [node for node in map(cluster.nodes.get, names) if node is not None and node.known]
 
 
 class _Full:
@@ -111,14 +107,13 @@ class _Full:
     def __init__(self, cluster: Cluster, search: Search) -> None:
         self._search = search
         self._request = search.request
-        self._taken = Counter(pick.node for pick in search.picks)
+        self._taken = Counter(pick[0] for pick in search.picks)
         self._touched: dict[str, list[tuple[int, str, int]]] = {"distinct_nodes": [], "memory": [], "cpu": []}
         touched = [cluster.nodes[name] for name in sorted({*search.own, *self._taken} - search.exclude)]
         self._apart = [node for node in touched if node.known and not ruled_out(node, search.request)]
         for node in self._apart:
             self._look_at(node)
-        excluded = [node for node in map(cluster.nodes.get, search.exclude) if node is not None and node.known]
-        self._apart += [node for node in excluded if not ruled_out(node, search.request)]
+        self._apart += [node for node in _known(cluster, search.exclude) if not ruled_out(node, search.request)]
 
     def _look_at(self, node: Node) -> None:
         taken = self._taken[node.name]
@@ -168,7 +163,7 @@ def _capacity(found: tuple[int, str, int]) -> dict[str, Any]:
 def _examples(cluster: Cluster, search: Search) -> dict[str, list[dict[str, Any]]]:
     """A few nodes for each filter before capacity; of those that are available, the ones with the most free memory."""
     request, exclude, index = search.request, search.exclude, cluster.index
-    known = sorted(name for name in exclude & cluster.nodes.keys() if cluster.nodes[name].known)
+    known = sorted(node.name for node in _known(cluster, exclude))
     examples: dict[str, list[dict[str, Any]]] = {"excluded": [{"node": name} for name in known[:EXAMPLES]]}
     for reason, names in index.unavailable.items():
         examples[reason] = [{"node": name} for name in islice((n for n in names if n not in exclude), EXAMPLES)]
