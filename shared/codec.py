@@ -15,6 +15,8 @@ from shared import subjects
 from shared.errors import InvalidRecord, Problem
 from shared.model.activation import Activation
 from shared.model.assignment import Assignment, Instance
+from shared.model.build import BuildPool, BuildRequest, BuildStatus
+from shared.model.build_worker import BuildOrder, BuildReport, BuildWorker, LeaseRequest, WorkerLease, WorkerScale
 from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.domain import Domain
 from shared.model.environment import Environment
@@ -31,15 +33,24 @@ MODELS: Mapping[Kind, type[BaseModel]] = {
     subjects.DEPLOY: DeployRequest,
     subjects.DOMAIN: Domain,
     subjects.NODE_CONTROL: NodeControl,
+    subjects.BUILD: BuildRequest,
+    subjects.BUILD_POOL: BuildPool,
     subjects.NODE: Node,
     subjects.INSTANCE: Instance,
     subjects.ACTIVATION: Activation,
+    subjects.BUILD_WORKER: BuildWorker,
+    subjects.BUILD_REPORT: BuildReport,
     subjects.FLEET: Fleet,
     subjects.NODE_STATUS: NodeStatus,
     subjects.ASSIGNMENT: Assignment,
     subjects.DEPLOYMENT: Deployment,
     subjects.ACTIVE: ActiveRelease,
     subjects.SCALE: Scale,
+    subjects.BUILD_STATUS: BuildStatus,
+    subjects.BUILD_ORDER: BuildOrder,
+    subjects.WORKER_LEASE: WorkerLease,
+    subjects.LEASE_REQUEST: LeaseRequest,
+    subjects.WORKER_SCALE: WorkerScale,
     subjects.ROUTE_HOST: HostRoutes,
     subjects.ROUTE_L4: L4Route,
     subjects.ROUTE_INTERNAL: InternalService,

@@ -30,6 +30,8 @@ LOG_SUBJECTS = "steer.log.>"
 REJECTED_SUBJECTS = "steer.rejected.>"
 SNAPSHOT_SUBJECTS = "steer.snapshot.>"
 ROUTE_SNAPSHOT = "steer.snapshot.routes"
+ROUTE_SUBJECTS = "steer.route.>"
+"""What those who follow routes read: every route record and the manifest."""
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
 _ULID = re.compile(ULID_PATTERN[1:-1])
@@ -48,9 +50,11 @@ class Owner(StrEnum):
 
     USERS = "users"
     AGENT = "agent"
+    BUILD_WORKER = "build worker"
     PROXY = "proxy"
     SCHEDULER = "scheduler"
     ROUTES = "routes"
+    BUILDER = "builder"
     EVERY_SERVICE = "every service"
 
 
@@ -110,10 +114,16 @@ DEPLOY = Kind("deploy", "steer.deploy", (*_ENV, "id:ulid"), Owner.USERS, "schedu
 DOMAIN = Kind("domain", "steer.domain", ("project", "name"), Owner.USERS, "routes")
 NODE_CONTROL = Kind("node_control", "steer.node_control", ("node",), Owner.USERS, "scheduler")
 
+BUILD = Kind("build", "steer.build", ("project", "app", "id:ulid"), Owner.USERS, "builder")
+BUILD_POOL = Kind("build_pool", "steer.build_pool", ("pool",), Owner.USERS, "builder")
+
 NODE = Kind("node", "steer.node", ("node",), Owner.AGENT)
 INSTANCE = Kind("instance", "steer.instance", ("node", "assignment"), Owner.AGENT)
 
 ACTIVATION = Kind("activation", "steer.activation", ("proxy", *_ENV), Owner.PROXY)
+
+BUILD_WORKER = Kind("build_worker", "steer.build_worker", ("pool", "worker"), Owner.BUILD_WORKER)
+BUILD_REPORT = Kind("build_report", "steer.build_report", ("pool", "worker", "build:ulid"), Owner.BUILD_WORKER)
 
 FLEET = Kind("fleet", "steer.fleet", (), Owner.SCHEDULER)
 NODE_STATUS = Kind("node_status", "steer.node_status", ("node",), Owner.SCHEDULER)
@@ -121,6 +131,12 @@ ASSIGNMENT = Kind("assignment", "steer.assignment", ("node", "id"), Owner.SCHEDU
 DEPLOYMENT = Kind("deployment", "steer.deployment", (*_ENV, "id:ulid"), Owner.SCHEDULER)
 ACTIVE = Kind("active", "steer.active", _ENV, Owner.SCHEDULER)
 SCALE = Kind("scale", "steer.scale", _ENV, Owner.SCHEDULER)
+
+BUILD_STATUS = Kind("build_status", "steer.build_status", ("project", "app", "id:ulid"), Owner.BUILDER)
+BUILD_ORDER = Kind("build_order", "steer.build_order", ("pool", "worker"), Owner.BUILDER)
+WORKER_LEASE = Kind("worker_lease", "steer.worker_lease", ("pool", "worker"), Owner.BUILDER)
+LEASE_REQUEST = Kind("lease_request", "steer.lease_request", ("pool", "id:ulid"), Owner.BUILDER)
+WORKER_SCALE = Kind("worker_scale", "steer.worker_scale", ("pool",), Owner.BUILDER)
 
 ROUTE_HOST = Kind("route_host", "steer.route.host", ("label…:host",), Owner.ROUTES)
 ROUTE_L4 = Kind("route_l4", "steer.route.l4", ("port:port",), Owner.ROUTES)
@@ -137,9 +153,10 @@ DECISION = Kind("decision", "steer.decision", ("service", "about:token", "key…
 NOTICE = Kind("notice", "steer.notice", ("service", "kind:token", "key…:token"), Owner.EVERY_SERVICE)
 
 KINDS: tuple[Kind, ...] = (
-    ENVIRONMENT, RELEASE, DEPLOY, DOMAIN, NODE_CONTROL,
-    NODE, INSTANCE, ACTIVATION,
+    ENVIRONMENT, RELEASE, DEPLOY, DOMAIN, NODE_CONTROL, BUILD, BUILD_POOL,
+    NODE, INSTANCE, ACTIVATION, BUILD_WORKER, BUILD_REPORT,
     FLEET, NODE_STATUS, ASSIGNMENT, DEPLOYMENT, ACTIVE, SCALE,
+    BUILD_STATUS, BUILD_ORDER, WORKER_LEASE, LEASE_REQUEST, WORKER_SCALE,
     ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION, ROUTE_MANIFEST, ROUTED_ENVIRONMENT, ROUTED_POOL,
     TERM, DECISION, NOTICE,
 )  # fmt: skip
@@ -185,12 +202,29 @@ def live_proxy(proxy: str) -> str:
     return f"steer.live.proxy.{proxy}"
 
 
+def live_build(pool: str, worker: str) -> str:
+    return f"steer.live.build.{pool}.{worker}"
+
+
+def live_filter(source: str) -> str:
+    """Everything that one kind of source sends."""
+    return f"steer.live.{source}.>"
+
+
 def parse_live(subject: str) -> tuple[str, str]:
-    """`steer.live.node.n1` → `("node", "n1")`. Raises `InvalidSubject`."""
+    """`steer.live.node.n1` → `("node", "n1")`, `steer.live.build.p.w` → `("build", "p/w")`. Raises `InvalidSubject`."""
     tokens = subject.split(".")
-    if len(tokens) != 4 or tokens[:2] != ["steer", "live"] or not _NAME.fullmatch(tokens[3]):
-        raise InvalidSubject(subject, "telemetry is steer.live.node.<node> or steer.live.proxy.<proxy>")
-    return tokens[2], tokens[3]
+    names = tokens[3:]
+    wanted = 2 if tokens[2:3] == ["build"] else 1
+    if tokens[:2] != ["steer", "live"] or len(names) != wanted or not all(map(_NAME.fullmatch, names)):
+        forms = "steer.live.node.<node>, steer.live.proxy.<proxy> or steer.live.build.<pool>.<worker>"
+        raise InvalidSubject(subject, f"telemetry is {forms}")
+    return tokens[2], "/".join(names)
+
+
+def build_log(*build: str) -> str:
+    """Where the log lines of a build, `(project, app, id)`, are published."""
+    return ".".join(("steer.log.build", *build))
 
 
 def rejected(subject: str) -> str:

@@ -40,3 +40,19 @@ class ProxySample(Record):
     digest: str = ""
     error: str = ""
     demand: dict[str, Demand] = Field(default_factory=dict)
+
+
+class BuildSample(Record):
+    """`steer.live.build.<pool>.<worker>`: the worker lives; `token` is that of the order it works on, if any."""
+
+    token: str = ""
+
+
+class LogLine(Record):
+    """One line on `steer.log.build.<project>.<app>.<build>`, of one attempt; `end` marks the last one of it."""
+
+    attempt: int
+    worker: str
+    line: str = ""
+    at: Time
+    end: bool = False

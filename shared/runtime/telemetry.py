@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from shared import codec, subjects
 from shared.errors import InvalidRecord, InvalidSubject
-from shared.model.live import NodeSample, ProxySample
+from shared.model.live import BuildSample, NodeSample, ProxySample
 from shared.runtime.bus import Bus
 from shared.runtime.lease import monotonic
 from shared.runtime.world import World
@@ -21,7 +21,7 @@ from shared.service import Sample
 
 log = structlog.get_logger(__name__)
 
-MODELS: Mapping[str, type[BaseModel]] = {"node": NodeSample, "proxy": ProxySample}
+MODELS: Mapping[str, type[BaseModel]] = {"node": NodeSample, "proxy": ProxySample, "build": BuildSample}
 
 
 class Telemetry:
@@ -39,7 +39,7 @@ class Telemetry:
         if self._subscriptions or not self._world.service.observes:
             return
         for source in self._world.service.observes:
-            subject = f"steer.live.{source}.*"
+            subject = subjects.live_filter(source)
             self._subscriptions.append(await self._bus.nc.subscribe(subject, cb=self._receive))
         await self._bus.nc.flush()
 

@@ -11,10 +11,20 @@ from pydantic import BaseModel
 from shared import codec, subjects
 from shared.model.activation import Activation
 from shared.model.assignment import Assignment, Instance, WorkloadRef
+from shared.model.build import BuildPool, BuildRequest, BuildStatus
+from shared.model.build_worker import (
+    BuildOrder,
+    BuildReport,
+    BuildWorker,
+    LeaseRequest,
+    WorkerConditions,
+    WorkerLease,
+    WorkerScale,
+)
 from shared.model.deployment import ActiveRelease, Deployment, Scale, Transition
 from shared.model.domain import BasicAuth, Domain, Middleware
 from shared.model.environment import Autoscale, Environment, Placement, RateLimit, Replicas, ServiceSpec
-from shared.model.live import Demand, InstanceUsage, NodeSample, ProxySample
+from shared.model.live import BuildSample, Demand, InstanceUsage, LogLine, NodeSample, ProxySample
 from shared.model.node import Capacity, Fleet, Node, NodeControl, NodeStatus
 from shared.model.release import DeployRequest, Release
 from shared.model.route import (
@@ -100,7 +110,128 @@ INTERNAL = InternalService(
 )
 FUNCTION = FunctionRoute(namespace="shop", function="resize", pool="python/main/read", endpoints=(ENDPOINT,))
 
+BUILD = "/".join(("shop", "web", ULID))
+TOKEN = "0123456789abcdef"
+
 RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
+    subjects.BUILD: (
+        ("shop", "web", ULID),
+        BuildRequest(
+            owner="team-a",
+            source_digest="sha256:" + "ab" * 32,
+            type="buildpack",
+            dockerfile="docker/Dockerfile",
+            build_args={"VERSION": "7"},
+            platforms=("linux/amd64",),
+            cache_key="shop/web",
+            pool="big",
+            canceled=True,
+        ),
+    ),
+    subjects.BUILD_POOL: (
+        ("big",),
+        BuildPool(
+            min_workers=1,
+            max_workers=4,
+            max_idle_seconds=300,
+            lease_ttl_seconds=20,
+            owner_limit=2,
+            max_attempts=2,
+            ready_timeout_seconds=90,
+            queue_timeout_seconds=7200,
+            build_timeout_seconds=1800,
+            service_name="buildkit.builds",
+            port=1235,
+        ),
+    ),
+    subjects.BUILD_WORKER: (
+        ("big", "builder-2"),
+        BuildWorker(
+            ordinal=2,
+            phase="running",
+            conditions=WorkerConditions(scheduled=True, initialized=True, containers_ready=True, ready=True),
+            created_at=T0,
+            deleting=True,
+            address="tcp://10.0.0.1:1234",
+            node="n1",
+            takes_orders=False,
+        ),
+    ),
+    subjects.BUILD_REPORT: (
+        ("big", "builder-2", ULID),
+        BuildReport(
+            build=BUILD,
+            attempt=2,
+            token=TOKEN,
+            state="failed",
+            image_digest="sha256:12ab",
+            platforms=("linux/amd64",),
+            error="exited with code 1",
+        ),
+    ),
+    subjects.BUILD_STATUS: (
+        ("shop", "web", ULID),
+        BuildStatus(
+            state="running",
+            pool="big",
+            owner="team-a",
+            attempt=2,
+            token=TOKEN,
+            worker="builder-2",
+            image="registry.example.com/shop/web@sha256:12ab",
+            platforms=("linux/amd64",),
+            error="attempt 1 was lost: builder-1 is silent",
+            queued_at=T0,
+            started_at=T1,
+            finished_at=T2,
+            deadline=T2,
+            stopping="canceled",
+            cache_key="shop/web",
+            place=41,
+            served_at_sequence=57,
+            lost_on=("builder-1",),
+        ),
+    ),
+    subjects.BUILD_ORDER: (
+        ("big", "builder-2"),
+        BuildOrder(
+            build=BUILD,
+            attempt=2,
+            token=TOKEN,
+            worker_created_at=T0,
+            source_url="https://sources.example.com/sha256:12ab",
+            push_reference=f"registry.example.com/shop/web:{ULID}",
+            type="buildpack",
+            dockerfile="docker/Dockerfile",
+            build_args={"VERSION": "7"},
+            platforms=("linux/amd64",),
+            cache_key="shop/web",
+            local_load=True,
+            cancel=True,
+        ),
+    ),
+    subjects.WORKER_LEASE: (
+        ("big", "builder-2"),
+        WorkerLease(
+            owner="team-a",
+            token=TOKEN,
+            leased_at=T0,
+            expires_at=T1,
+            address="tcp://10.0.0.1:1234",
+            build=BUILD,
+            request=ULID,
+            worker_created_at=T0,
+            idle_until=T2,
+            cache_key="shop/web",
+            last_owner="team-b",
+            served_at_sequence=57,
+        ),
+    ),
+    subjects.LEASE_REQUEST: (
+        ("big", ULID),
+        LeaseRequest(owner="team-a", requested_at=T0, deadline=T2, expires_at=T1, place=42),
+    ),
+    subjects.WORKER_SCALE: (("big",), WorkerScale(replicas=3, replace=("builder-1",), reason="2 builds wait")),
     subjects.ENVIRONMENT: (
         ENV,
         Environment(
@@ -270,6 +401,8 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
 """Every kind of the log, with a key and a record."""
 
 OTHERS: dict[str, BaseModel] = {
+    "live_build": BuildSample(token=TOKEN),
+    "log_line": LogLine(attempt=2, worker="builder-2", line="#5 DONE 0.3s", at=T1, end=True),
     "live_node": NodeSample(
         interval_seconds=2,
         cpu_percent=12.5,

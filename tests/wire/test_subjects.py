@@ -113,6 +113,7 @@ def test_a_malformed_subject_is_refused(subject: str) -> None:
 def test_telemetry_names_its_source_and_its_sender() -> None:
     assert subjects.parse_live(subjects.live_node("n1")) == ("node", "n1")
     assert subjects.parse_live(subjects.live_proxy("edge-1")) == ("proxy", "edge-1")
+    assert subjects.parse_live(subjects.live_build("big", "builder-2")) == ("build", "big/builder-2")
 
 
 @pytest.mark.parametrize("subject", ["steer.live.node", "steer.live.node.n1.x", "steer.live.node.N1", "live.node.n1"])
