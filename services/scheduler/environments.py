@@ -11,11 +11,12 @@ from services.scheduler import deployments, replace
 from services.scheduler.deployments import Rollout, Step
 from services.scheduler.draft import Draft
 from services.scheduler.replicas import Replica, replicas_of
+from services.scheduler.scaling import Scaling, effective_replicas, rescale
 from services.scheduler.state import SERVICE, State
 from services.scheduler.workload import Template, template
 from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment, Scale
-from shared.model.environment import Environment
+from shared.model.environment import Environment, ServiceSpec
 from shared.model.release import DeployRequest, Release
 from shared.service import Decision
 from shared.subjects import Key
@@ -42,18 +43,10 @@ def decide_environment(state: State, key: Key, now: datetime) -> tuple[list[Deci
     return ([decision] if decision is not None else []), [*drafts, draft]
 
 
-def effective_replicas(state: State, key: Key, spec: Environment, active: ActiveRelease) -> int:
-    """`clamp(Scale or min, floor, max)`: floor 0 for scale to zero, else `min`, at least 1 where it is autoscaled."""
+def serving_spec(state: State, key: Key, spec: Environment, active: ActiveRelease) -> ServiceSpec:
+    """The frozen spec of the release that serves; before there is one, the template."""
     release = state.get(subjects.RELEASE, (*key, active.version), Release) if active.version else None
-    service = release.service if release is not None else spec.service
-    floor = spec.replicas.min
-    if service.scale_to_zero:
-        floor = 0
-    elif service.autoscale is not None or service.max_concurrency:
-        floor = max(1, floor)
-    scale = state.get(subjects.SCALE, key, Scale)
-    wanted = scale.effective_replicas if scale is not None else spec.replicas.min
-    return max(floor, min(wanted, max(floor, spec.replicas.most)))
+    return release.service if release is not None else spec.service
 
 
 def _deployments(
@@ -63,7 +56,7 @@ def _deployments(
     entries = sorted((_requested_at(state, (*key, id)), id) for id in state.open_of.get(key, ()))
     running = [id for _, id in entries if not _canceled(state, (*key, id))]
     newest = running[-1] if running else ""
-    wanted = effective_replicas(state, key, spec, active)
+    wanted = effective_replicas(state, key, spec, serving_spec(state, key, spec, active))
     drafts = []
     for sequence, id in entries:
         draft = Draft(state, "deployment", (*key, id), now)
@@ -126,13 +119,21 @@ def _replicas(key: Key, spec: Environment, active: ActiveRelease, members: list[
     protected = _protected(key, draft)
     serving = [item for item in members if active.version and item.assignment.deployment == active.deployment]
     if active.version:
-        wanted = effective_replicas(draft.state, key, spec, active)
+        scaling = Scaling(key, spec, serving_spec(draft.state, key, spec, active), serving, draft)
+        wanted = rescale(scaling, frozen=_deploying(key, draft))
         replace.converge(serving, active.deployment, wanted, _serving_template(key, active, draft), draft)
     for item in members:
         deployment = item.assignment.deployment
         if not (active.version and deployment == active.deployment) and deployment not in protected:
             replace.end([item], f"release {item.assignment.release} does not serve", draft)
     replace.progress(members, key, draft)
+
+
+def _deploying(key: Key, draft: Draft) -> bool:
+    """Whether a deployment is on its way to its promotion."""
+    ids = draft.state.open_of.get(key, ())
+    records = (draft.state.get(subjects.DEPLOYMENT, (*key, id), Deployment) for id in ids)
+    return any(record is None or record.phase != "draining_old" for record in records)
 
 
 def _protected(key: Key, draft: Draft) -> set[str]:

@@ -3,18 +3,21 @@
 from collections.abc import Hashable
 from typing import TypeVar
 
+from services.scheduler.policy import policy_of
 from services.scheduler.state import FLEET_TARGET, REMEMBERED, SERVICE, State, Target
 from services.scheduler.workload import workload_id
 from shared import subjects
 from shared.model.assignment import Assignment, Instance, WorkloadRef
-from shared.model.deployment import Deployment
+from shared.model.deployment import ActiveRelease, Deployment
+from shared.model.environment import Environment
 from shared.model.node import Node, NodeControl
-from shared.model.release import DeployRequest
+from shared.model.release import DeployRequest, Release
 from shared.service import Version
 from shared.subjects import Key, Kind
 
 _HISTORY = frozenset({subjects.RELEASE, subjects.DEPLOY, subjects.DEPLOYMENT})
 _OF_ENVIRONMENT = _HISTORY | {subjects.ENVIRONMENT, subjects.ACTIVE, subjects.SCALE, subjects.ROUTED_ENVIRONMENT}
+_SCALING = frozenset({subjects.ENVIRONMENT, subjects.RELEASE, subjects.ACTIVE})
 _OF_NODE = frozenset({subjects.NODE, subjects.NODE_STATUS, subjects.NODE_CONTROL})
 
 G = TypeVar("G", bound=Hashable)
@@ -49,7 +52,11 @@ def _index(state: State, version: Version, old: Version | None) -> None:
             _member(state.history_of, environment, (kind, key), version.record is not None)
         if kind in (subjects.DEPLOY, subjects.DEPLOYMENT):
             _member(state.open_of, environment, key[3], _open(state, key))
+        if kind in _SCALING:
+            _sync_demand(state, environment)
         state.mark(("environment", *environment))
+    elif kind is subjects.ACTIVATION:
+        _index_activation(state, version)
     elif kind is subjects.ASSIGNMENT:
         _index_assignment(state, version, old)
     elif kind is subjects.INSTANCE:
@@ -59,6 +66,24 @@ def _index(state: State, version: Version, old: Version | None) -> None:
         _index_node(state, key[0], kind, version, old)
     elif kind is subjects.FLEET:
         state.mark(FLEET_TARGET)
+
+
+def _sync_demand(state: State, environment: Key) -> None:
+    spec = state.get(subjects.ENVIRONMENT, environment, Environment)
+    active = state.get(subjects.ACTIVE, environment, ActiveRelease)
+    release = state.get(subjects.RELEASE, (*environment, active.version), Release) if active is not None else None
+    if spec is not None and release is not None and policy_of(spec, release.service) in ("concurrency", "idle"):
+        state.follows_demand.add(environment)
+    else:
+        state.follows_demand.discard(environment)
+
+
+def _index_activation(state: State, version: Version) -> None:
+    environment = version.key[1:]
+    latest = state.activations.get(environment)
+    if version.record is not None and (latest is None or latest.sequence < version.sequence):
+        state.activations[environment] = version
+    state.mark(("environment", *environment))
 
 
 def _open(state: State, key: Key) -> bool:

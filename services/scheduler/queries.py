@@ -12,9 +12,10 @@ from typing import Any
 
 import orjson
 
-from services.scheduler.environments import effective_replicas
+from services.scheduler.environments import serving_spec
 from services.scheduler.placement import place
 from services.scheduler.replicas import Replica, replicas_of
+from services.scheduler.scaling import effective_replicas
 from services.scheduler.state import SERVICE, State
 from services.scheduler.workload import template
 from shared import subjects
@@ -77,10 +78,11 @@ def _environment_state(state: State, key: Key) -> Mapping[str, Any]:
     if environment is None:
         raise SteerError(f"environment: {'/'.join(key)} does not exist")
     active = state.get(subjects.ACTIVE, key, ActiveRelease) or ActiveRelease()
+    service = serving_spec(state, key, environment, active)
     return {
         "environment": "/".join(key),
         "release": active.version,
-        "wanted": effective_replicas(state, key, environment, active) if active.version else 0,
+        "wanted": effective_replicas(state, key, environment, service) if active.version else 0,
         "replicas": [_replica(item) for item in replicas_of(state, ("environment", *key))],
         "open_deployments": sorted(state.open_of.get(key, ())),
     }

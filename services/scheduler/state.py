@@ -4,6 +4,7 @@ Indexes keep the cost of a decision at what changed: `indexes.index` maintains t
 looked at. They are derived from the records alone, so the order between different subjects does not matter.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -14,6 +15,7 @@ from sortedcontainers import SortedDict, SortedSet
 from services.scheduler.placement import Cluster
 from services.scheduler.waiting import Waiting
 from shared import subjects
+from shared.model.live import Demand, InstanceUsage
 from shared.model.node import NodeControl, NodeStatus
 from shared.service import Version
 from shared.subjects import Key, Kind
@@ -25,7 +27,7 @@ Target = tuple[str, ...]
 FLEET_TARGET: Target = ("fleet",)
 READS: tuple[Kind, ...] = (
     subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.NODE_CONTROL,
-    subjects.NODE, subjects.INSTANCE,
+    subjects.NODE, subjects.INSTANCE, subjects.ACTIVATION,
     subjects.FLEET, subjects.NODE_STATUS, subjects.ASSIGNMENT, subjects.DEPLOYMENT, subjects.ACTIVE, subjects.SCALE,
     subjects.ROUTED_ENVIRONMENT,
     subjects.DECISION, subjects.NOTICE,
@@ -43,6 +45,16 @@ class ProxyHeard:
     version: int
     error: str
     at: datetime
+    demand: Mapping[str, Demand]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeard:
+    """The last heartbeat of a node that carries usage, and when it was received."""
+
+    at: datetime
+    interval_seconds: float
+    instances: Mapping[str, InstanceUsage]
 
 
 class State:
@@ -60,10 +72,17 @@ class State:
         """The releases, requests and deployments of an environment."""
         self.open_of: dict[Key, set[str]] = {}
         """The ids of an environment's requests that are not done with."""
+        self.activations: dict[Key, Version] = {}
+        """The newest activation of an environment."""
+        self.follows_demand: set[Key] = set()
+        """The environments whose number of replicas follows what the proxies report."""
         self.reserved: dict[Key, tuple[str, int, int]] = {}
         # telemetry
         self.heard: dict[str, datetime] = {}
+        self.samples: dict[str, NodeHeard] = {}
         self.proxies: dict[str, ProxyHeard] = {}
+        self.busy_at: dict[Key, datetime] = {}
+        """When a proxy last reported requests in an environment."""
         self.attended_at: datetime | None = None
         # what has to be looked at, and when
         self.waiting = Waiting(self.cluster)
