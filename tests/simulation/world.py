@@ -24,16 +24,25 @@ from .safety import SchedulerIsSafe
 from .trouble import Trouble
 from .users import Users
 
+Makers = tuple[Callable[[], Service[Any]], ...]
+
 FAULTY_SECONDS = 150.0
 QUIET_SECONDS = 3600.0
 """The longest deadline is ten minutes, and a replica that kept failing is held back for five."""
 LOOK_SECONDS = 2.0
 
 
+def _routes() -> Service[Any]:
+    return routes("apps.test")
+
+
+SERVICES: Makers = (scheduler, _routes)
+
+
 class World:
     """`run` raises `Violation` for what must never happen, and for what should have happened by the end."""
 
-    def __init__(self, seed: int, *, faulty_seconds: float = FAULTY_SECONDS) -> None:
+    def __init__(self, seed: int, *, services: Makers = SERVICES, faulty_seconds: float = FAULTY_SECONDS) -> None:
         self.random = random = Random(seed)
         self._faulty_seconds = faulty_seconds
         self.timeline = timeline = Timeline()
@@ -42,7 +51,9 @@ class World:
         bus = Bus(log, timeline, random, rates, replicated=random.random() < 0.5)
         around = Surroundings(timeline, random, log, bus, Leases(timeline, 3))
         self.instances: list[Instance[Any]] = [
-            Instance(make(), f"{make().name}-{number}", around) for make in (scheduler, _routes) for number in (0, 1)
+            Instance(service, f"{service.name}-{number}", around)
+            for make in services
+            for number, service in enumerate((make(), make()))
         ]
         names = [f"node-{number}" for number in range(random.randint(3, 6))]
         self.agents = [Agent(name, _node(random, name), around, rates, self._telemetry) for name in names]
@@ -117,7 +128,3 @@ def _rates(random: Random) -> Rates:
         duplicate_report=0.05,
         lost_sample=bus,
     )
-
-
-def _routes() -> Service[Any]:
-    return routes("apps.test")
