@@ -20,21 +20,30 @@ from shared.model.build_worker import BuildOrder, BuildReport, BuildWorker, Leas
 from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.domain import Domain
 from shared.model.environment import Environment
+from shared.model.function import Function, FunctionAccess
 from shared.model.node import Fleet, Node, NodeControl, NodeStatus
+from shared.model.pool import Pool, PoolingPolicy, PoolPlacement, Runtime
 from shared.model.release import DeployRequest, Release
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, Routed, RouteManifest
 from shared.model.run import Resources, RunSpec
 from shared.model.service import DecisionRecord, Notice, Term
+from shared.model.volume import Volume, VolumeStatus
 from shared.subjects import Key, Kind
 
 MODELS: Mapping[Kind, type[BaseModel]] = {
     subjects.ENVIRONMENT: Environment,
     subjects.RELEASE: Release,
     subjects.DEPLOY: DeployRequest,
+    subjects.VOLUME: Volume,
+    subjects.VOLUME_STATUS: VolumeStatus,
     subjects.DOMAIN: Domain,
     subjects.NODE_CONTROL: NodeControl,
     subjects.BUILD: BuildRequest,
     subjects.BUILD_POOL: BuildPool,
+    subjects.RUNTIME: Runtime,
+    subjects.POOLING_POLICY: PoolingPolicy,
+    subjects.ACCESS: FunctionAccess,
+    subjects.FUNCTION: Function,
     subjects.NODE: Node,
     subjects.INSTANCE: Instance,
     subjects.ACTIVATION: Activation,
@@ -51,6 +60,8 @@ MODELS: Mapping[Kind, type[BaseModel]] = {
     subjects.WORKER_LEASE: WorkerLease,
     subjects.LEASE_REQUEST: LeaseRequest,
     subjects.WORKER_SCALE: WorkerScale,
+    subjects.PLACEMENT: PoolPlacement,
+    subjects.POOL: Pool,
     subjects.ROUTE_HOST: HostRoutes,
     subjects.ROUTE_L4: L4Route,
     subjects.ROUTE_INTERNAL: InternalService,

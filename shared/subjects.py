@@ -54,6 +54,7 @@ class Owner(StrEnum):
     PROXY = "proxy"
     SCHEDULER = "scheduler"
     ROUTES = "routes"
+    POOLER = "pooler"
     BUILDER = "builder"
     EVERY_SERVICE = "every service"
 
@@ -111,11 +112,16 @@ _ENV = ("project", "app", "environment")
 ENVIRONMENT = Kind("environment", "steer.environment", _ENV, Owner.USERS, "scheduler")
 RELEASE = Kind("release", "steer.release", (*_ENV, "version:version"), Owner.USERS, "scheduler")
 DEPLOY = Kind("deploy", "steer.deploy", (*_ENV, "id:ulid"), Owner.USERS, "scheduler")
+VOLUME = Kind("volume", "steer.volume", (*_ENV, "name"), Owner.USERS, "scheduler")
 DOMAIN = Kind("domain", "steer.domain", ("project", "name"), Owner.USERS, "routes")
 NODE_CONTROL = Kind("node_control", "steer.node_control", ("node",), Owner.USERS, "scheduler")
 
 BUILD = Kind("build", "steer.build", ("project", "app", "id:ulid"), Owner.USERS, "builder")
 BUILD_POOL = Kind("build_pool", "steer.build_pool", ("pool",), Owner.USERS, "builder")
+RUNTIME = Kind("runtime", "steer.runtime", ("runtime",), Owner.USERS, "pooler")
+POOLING_POLICY = Kind("pooling_policy", "steer.pooling_policy", ("namespace",), Owner.USERS, "pooler")
+ACCESS = Kind("access", "steer.access", ("namespace", "function"), Owner.USERS, "pooler")
+FUNCTION = Kind("function", "steer.function", ("namespace", "name"), Owner.USERS, "pooler")
 
 NODE = Kind("node", "steer.node", ("node",), Owner.AGENT)
 INSTANCE = Kind("instance", "steer.instance", ("node", "assignment"), Owner.AGENT)
@@ -138,6 +144,10 @@ WORKER_LEASE = Kind("worker_lease", "steer.worker_lease", ("pool", "worker"), Ow
 LEASE_REQUEST = Kind("lease_request", "steer.lease_request", ("pool", "id:ulid"), Owner.BUILDER)
 WORKER_SCALE = Kind("worker_scale", "steer.worker_scale", ("pool",), Owner.BUILDER)
 
+PLACEMENT = Kind("placement", "steer.placement", ("namespace", "function"), Owner.POOLER)
+POOL = Kind("pool", "steer.pool", ("namespace", "runtime", "worker:worker", "access"), Owner.POOLER)
+VOLUME_STATUS = Kind("volume_status", "steer.volume_status", (*_ENV, "name"), Owner.SCHEDULER)
+
 ROUTE_HOST = Kind("route_host", "steer.route.host", ("label…:host",), Owner.ROUTES)
 ROUTE_L4 = Kind("route_l4", "steer.route.l4", ("port:port",), Owner.ROUTES)
 ROUTE_INTERNAL = Kind("route_internal", "steer.route.internal", _ENV, Owner.ROUTES)
@@ -153,10 +163,12 @@ DECISION = Kind("decision", "steer.decision", ("service", "about:token", "key…
 NOTICE = Kind("notice", "steer.notice", ("service", "kind:token", "key…:token"), Owner.EVERY_SERVICE)
 
 KINDS: tuple[Kind, ...] = (
-    ENVIRONMENT, RELEASE, DEPLOY, DOMAIN, NODE_CONTROL, BUILD, BUILD_POOL,
+    ENVIRONMENT, RELEASE, DEPLOY, VOLUME, DOMAIN, NODE_CONTROL, BUILD, BUILD_POOL,
+    RUNTIME, POOLING_POLICY, ACCESS, FUNCTION,
     NODE, INSTANCE, ACTIVATION, BUILD_WORKER, BUILD_REPORT,
-    FLEET, NODE_STATUS, ASSIGNMENT, DEPLOYMENT, ACTIVE, SCALE,
+    FLEET, NODE_STATUS, ASSIGNMENT, DEPLOYMENT, ACTIVE, SCALE, VOLUME_STATUS,
     BUILD_STATUS, BUILD_ORDER, WORKER_LEASE, LEASE_REQUEST, WORKER_SCALE,
+    PLACEMENT, POOL,
     ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION, ROUTE_MANIFEST, ROUTED_ENVIRONMENT, ROUTED_POOL,
     TERM, DECISION, NOTICE,
 )  # fmt: skip

@@ -24,8 +24,20 @@ from shared.model.build_worker import (
 from shared.model.deployment import ActiveRelease, Deployment, Scale, Transition
 from shared.model.domain import BasicAuth, Domain, Middleware
 from shared.model.environment import Autoscale, Environment, Placement, RateLimit, Replicas, ServiceSpec
+from shared.model.function import (
+    BlobBinding,
+    CatalogBinding,
+    Function,
+    FunctionAccess,
+    FunctionScaling,
+    KvBinding,
+    Link,
+    Pooling,
+    SqlBinding,
+)
 from shared.model.live import BuildSample, Demand, InstanceUsage, LogLine, NodeSample, ProxySample
 from shared.model.node import Capacity, Fleet, Node, NodeControl, NodeStatus
+from shared.model.pool import Pool, PoolingPolicy, PoolPlacement, Runtime
 from shared.model.release import DeployRequest, Release
 from shared.model.route import (
     Endpoint,
@@ -41,6 +53,7 @@ from shared.model.route import (
 )
 from shared.model.run import Healthcheck, PortSpec, Resources, RunSpec, VolumeMount
 from shared.model.service import DecisionRecord, Notice, Rejection, Term
+from shared.model.volume import Volume, VolumeStatus
 from shared.subjects import Key, Kind
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -69,6 +82,7 @@ RUN = RunSpec(
     stop_grace_seconds=5,
     volumes=(VolumeMount(name="uploads", mount_path="/srv/uploads"),),
 )
+RUN_OF_HOST = RUN.model_copy(update={"volumes": ()})
 RESOURCES = Resources(cpu_millis=250, memory_mb=128)
 SERVICE = ServiceSpec(
     resources=RESOURCES,
@@ -260,6 +274,35 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
         ),
     ),
     subjects.NODE_CONTROL: (("n1",), NodeControl(schedulable=False, drain=True, stop_stateful=True)),
+    subjects.RUNTIME: (
+        ("python",),
+        Runtime(run=RUN_OF_HOST.with_image("exec:host"), platforms=("linux/amd64",), resources=RESOURCES),
+    ),
+    subjects.POOLING_POLICY: (("shop",), PoolingPolicy(admission="stable", limit=8)),
+    subjects.ACCESS: (
+        ("shop", "resize"),
+        FunctionAccess(owned=("kv/orders/open",), grants=("group/readers",)),
+    ),
+    subjects.FUNCTION: (
+        ("shop", "resize"),
+        Function(
+            runtime="python",
+            handler="images.resize",
+            artifact="resize/v1",
+            pooling=Pooling(worker="main"),
+            kv=(KvBinding(alias="open", store="orders", table="open"),),
+            blob=(BlobBinding(alias="raw", bucket="media", prefix="raw"),),
+            catalogs=(CatalogBinding(alias="lake", catalog="analytics"),),
+            sql=(SqlBinding(alias="ledger", database="books", schema_name="public"),),
+            links=(Link(alias="mail", target="send-mail", timeout_seconds=5),),
+            secrets=("smtp",),
+            config=("sizes",),
+            env={"QUALITY": "80"},
+            scaling=FunctionScaling(min_replicas=1, max_replicas=2, idle_timeout_seconds=300),
+            resources=RESOURCES,
+            timeout_seconds=30,
+        ),
+    ),
     subjects.NODE: (
         ("n1",),
         Node(
@@ -285,6 +328,11 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
     ),
     subjects.FLEET: ((), Fleet(heartbeat_interval_seconds=5)),
     subjects.ACTIVATION: (("edge", *ENV), Activation(requested_at=T0, parked=3)),
+    subjects.VOLUME: ((*ENV, "data"), Volume(node="n2", lost_node="n1")),
+    subjects.VOLUME_STATUS: (
+        (*ENV, "data"),
+        VolumeStatus(node="n1", state="node_lost", volume_epoch=41, holder="web-a1b2c3d4e5"),
+    ),
     subjects.NODE_STATUS: (
         ("n1",),
         NodeStatus(state="suspect", drain="draining", since=T0, reason="no heartbeat for 11 s"),
@@ -354,6 +402,39 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
             low_since=T1,
             low_peak=3,
             activation_sequence=12,
+        ),
+    ),
+    subjects.PLACEMENT: (
+        ("shop", "resize"),
+        PoolPlacement(
+            pooled=True,
+            key="shop/python/main/cf738fafaa09191b",
+            pool="python/main/cf738fafaa09191b",
+            rejected=True,
+            reason="pool python/main/cf738fafaa09191b is full (8); use another pooling.worker",
+            moving_from="python/main/db11499b8c25de33",
+            moves_by=T2,
+            queued_for="python/main/cf738fafaa09191b",
+        ),
+    ),
+    subjects.POOL: (
+        ("shop", "python", "main", "cf738fafaa09191b"),
+        Pool(
+            members=("resize",),
+            waiting_count=1,
+            limit=8,
+            signature="ef" * 32,
+            run=RUN_OF_HOST.model_copy(
+                update={
+                    "image": "exec:host",
+                    "env": {"STEER_MEMBERS": '[{"name":"resize","handler":"images.resize","artifact":"resize/v1"}]'},
+                }
+            ),
+            platforms=("linux/amd64",),
+            resources=RESOURCES,
+            desired=1,
+            changed_at=T0,
+            settles_by=T2,
         ),
     ),
     subjects.ROUTE_HOST: (

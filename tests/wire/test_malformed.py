@@ -38,7 +38,7 @@ def test_a_machines_record_with_an_unknown_field_is_that_of_a_newer_peer(kind: K
 
 @pytest.mark.parametrize("kind", USER_OWNED, ids=lambda kind: kind.name)
 def test_every_user_owned_kind_is_kept_by_a_service(kind: Kind) -> None:
-    assert kind.keeper in {"scheduler", "routes", "builder"}
+    assert kind.keeper in {"scheduler", "routes", "builder", "pooler"}
 
 
 E_, R, D, DOM, NC = (
