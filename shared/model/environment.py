@@ -70,6 +70,8 @@ class ServiceSpec(UserRecord):
     def _fits_together(self) -> Self:
         if self.stateful and self.scale_to_zero:
             raise ValueError("scale_to_zero does not go with stateful")
+        if self.run.volumes and not self.stateful:
+            raise ValueError("run.volumes needs stateful: a volume has one replica at a time")
         if self.run.image:
             raise ValueError("run.image belongs to the release, not to the template")
         return self

@@ -86,7 +86,7 @@ RUN_OF_HOST = RUN.model_copy(update={"volumes": ()})
 RESOURCES = Resources(cpu_millis=250, memory_mb=128)
 SERVICE = ServiceSpec(
     resources=RESOURCES,
-    run=RUN,
+    run=RUN_OF_HOST,
     autoscale=Autoscale(target_cpu_percent=70, target_memory_percent=80, target_rps_per_replica=50),
     scale_to_zero=True,
     max_concurrency=20,
