@@ -14,19 +14,22 @@ file, and a process that starts while the bus is away serves from it.
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
+from typing import cast
 
 import structlog
 
 from shared import codec, subjects
 from shared.model.live import Demand, ProxySample
 from shared.runtime.bus import Bus
-from shared.runtime.follower import Follower, Message, Restarted
+from shared.runtime.follower import Follower, Restarted
 from shared.runtime.paced import Paced
-from shared.runtime.route_table import RouteTable, RouteVersion, read_cache, write_cache
-from shared.subjects import ROUTE_KINDS, ROUTE_MANIFEST
+from shared.runtime.route_table import RouteTable, RouteVersion, match, read_cache, write_cache
+from shared.subjects import ROUTE_SUBJECTS
+
+__all__ = ["RouteVersion", "follow_routes", "match"]
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +37,6 @@ ACKNOWLEDGE_SECONDS = 5.0
 ACKNOWLEDGE_AT_MOST_EVERY = 0.25
 CACHE_AT_MOST_EVERY = 1.0
 RELOAD_SECONDS = (0.5, 30.0)
-FILTERS = [kind.subject_filter for kind in ROUTE_KINDS] + [ROUTE_MANIFEST.subject_filter]
 
 DemandNow = Callable[[], Mapping[str, Demand]]
 """The load by environment (`project/app/environment`), asked for each acknowledgement."""
@@ -46,30 +48,43 @@ async def follow_routes(
     name: str | None = None,
     cache: Path | None = None,
     demand: DemandNow | None = None,
-) -> AsyncIterator[RouteVersion]:
+) -> AsyncGenerator[RouteVersion, None]:
     """Every version of the routes from now on, the one in force first. Ends never; close it to stop.
 
-    `bus` may be a connection that is still being made (`connect(settings, name)`): what the cache holds is given before
-    it is awaited. Under load versions are skipped, never mixed: the next one given is the newest that is complete.
+    `bus` may be a connection that is still to be made (`connect(settings, name)`): what the cache holds is given before
+    it is there, and it is closed at the end. Under load versions are skipped, never mixed: the next one given is the
+    newest that is complete.
     """
     session = _Session(name, cache, demand)
+    connecting = asyncio.ensure_future(bus) if isinstance(bus, Awaitable) else None
     try:
         cached = session.from_cache()
         if cached is not None:
             yield cached
             session.applied(cached)
-        session.bus = await bus if isinstance(bus, Awaitable) else bus
+        session.bus = await connecting if connecting is not None else cast(Bus, bus)
         session.start()
-        follower = Follower(session.bus, FILTERS)
+        follower = Follower(session.bus, [ROUTE_SUBJECTS])
         await follower.start()
         try:
-            async for version in session.versions(follower):
-                yield version
-                session.applied(version)
+            async with aclosing(session.versions(follower)) as versions:
+                async for version in versions:
+                    yield version
+                    session.applied(version)
         finally:
             await follower.stop()
     finally:
         await session.stop()
+        if connecting is not None:
+            await _end(connecting)
+
+
+async def _end(connecting: asyncio.Future[Bus]) -> None:
+    """A connection that was made for us is ours to close."""
+    connecting.cancel()
+    (bus,) = await asyncio.gather(connecting, return_exceptions=True)
+    if isinstance(bus, Bus):
+        await bus.close()
 
 
 class _Session:
@@ -110,31 +125,31 @@ class _Session:
         await self._acknowledging.stop()
         await self._caching.stop()
 
-    async def versions(self, follower: Follower) -> AsyncIterator[RouteVersion]:
+    async def versions(self, follower: Follower) -> AsyncGenerator[RouteVersion, None]:
+        """Each version that is complete and whose digest agrees, if it differs from the one given before."""
         delay = RELOAD_SECONDS[0]
         while True:
             batch = await follower.next(None)
             if isinstance(batch, Restarted):
                 self._table = RouteTable()
                 continue
-            complete = self._take(batch)
-            if complete and self._table.verified:
+            closed = [self._table.take(message) for message in batch]
+            if self._table.verified and any(closed):
                 delay = RELOAD_SECONDS[0]
-                version = self._table.version(self._given)
-                if version is not None:
-                    self._given = version
-                    yield version
                 self._say("")
-            elif follower.caught_up and self._table.broken:
-                self._say(f"version {self._table.number}: the digest of the records is not the manifest's")
+                version = self._table.version(self._given)
+            elif follower.caught_up and self._table.empty and self._given is None:
+                version = self._table.version(None)  # nothing is routed yet; an empty log never ends what is served
+            else:
+                version = None
+            if version is not None:
+                self._given = version
+                yield version
+            if follower.caught_up and self._table.broken:
+                self._say(f"version {self._table.number}: the digest of its records is not the manifest's")
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RELOAD_SECONDS[1])
                 follower.distrust("the digest of the routes differs")
-
-    def _take(self, batch: list[Message]) -> bool:
-        """Put a batch into the table; whether a manifest was among it, or nothing is there to wait for."""
-        closed = [self._table.take(message) for message in batch]
-        return any(closed) or (not batch and self._table.empty)
 
     def _say(self, error: str) -> None:
         if error != self._error:
@@ -156,6 +171,6 @@ class _Session:
         await self.bus.publish(subjects.live_proxy(self._name), codec.encode(sample))
 
     async def _write_cache(self) -> None:
-        if self._cache is not None and self._applied is not None and self._applied is self._given:
-            with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(write_cache, self._cache, self._applied)
+        applied = self._applied
+        if self._cache is not None and applied is not None and applied.number:
+            await asyncio.to_thread(write_cache, self._cache, applied)
