@@ -52,7 +52,6 @@ class Agent:
         self._replicas: dict[str, Replica] = {}
         self._assignments = Assignments()
         self._loaded = False
-        self._may_stop_unassigned = False
         self._held: set[str] = set()
         self._said_held: set[str] = set()
         self._ever_registered = False
@@ -163,7 +162,7 @@ class Agent:
         known = version is not None and version.record is not None
         if not known:
             # Kept until the agent is started anew: once the node is registered, the next load would find it known.
-            self._held |= {each for each, replica in self._replicas.items() if not replica.ended}
+            self._held |= set(self._replicas)
         if version is not None:
             self._clock.hear(version.at)
         if version is not None and not known and self._ever_registered:
@@ -175,7 +174,6 @@ class Agent:
                 await self._announce(bus, described)
             self._ever_registered = True
             self._heartbeat.beating.set()
-        self._may_stop_unassigned = known
 
     async def _announce(self, bus: Bus, described: Node) -> None:
         await records.put(bus, subjects.NODE, (self._config.node,), described)
@@ -214,7 +212,6 @@ class Agent:
             replicas={name: replica.entry.state for name, replica in self._replicas.items()},
             reported={name: report.state for name, report in latest.items()},
             held=frozenset(self._held),
-            may_stop_unassigned=self._may_stop_unassigned,
         )
 
     def _act(self, action: Action) -> None:

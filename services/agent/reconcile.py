@@ -10,7 +10,7 @@
 | stop                 | ended or none            | answer `stopped`, or `failed` where it had failed   |
 | deleted              | alive                    | stop                                                |
 | deleted              | ended or none            | forget: its instance record goes                    |
-| none in a whole load | any                      | as deleted, if that log knows this node; else hold  |
+| none                 | any                      | as deleted; what is held, is held                   |
 | unreadable           | any                      | leave alone                                         |
 """
 
@@ -41,7 +41,8 @@ class World:
 
     `deleted` are tombstones, `unreadable` assignments without a version that can be read. `reported` are the states
     in the log of this node's instances, `replicas` those of what this agent has: started, adopted or ended.
-    `may_stop_unassigned`: the load was complete, of a log that knows this node. `held` are kept nevertheless.
+    The load that the log's part comes from was complete. `held` are replicas that a log did not know which did not know
+    this node either: having no assignment does not end them.
     """
 
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
@@ -50,7 +51,6 @@ class World:
     replicas: Mapping[str, InstanceState] = field(default_factory=dict)
     reported: Mapping[str, InstanceState] = field(default_factory=dict)
     held: Set[str] = frozenset()
-    may_stop_unassigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _about(world: World, name: str, now: datetime) -> Action | None:
         return _assigned(world, name, wanted, now)
     if name in world.unreadable:
         return None
-    if name in world.deleted or (world.may_stop_unassigned and name not in world.held):
+    if name in world.deleted or name not in world.held:
         return Action("stop" if _is_alive(world, name) else "forget", name)
     return Action("hold", name)
 

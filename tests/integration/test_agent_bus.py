@@ -242,6 +242,25 @@ async def test_a_new_log_stops_nothing_at_the_start_of_an_agent_either(
     assert psutil.pid_exists(node.pid("a-1"))
 
 
+async def test_what_an_empty_log_left_running_is_kept_by_the_loads_that_follow_until_the_agent_is_started_anew(
+    node: OneNode, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    node.start()
+    await node.assign("a-1")
+    await node.becomes("a-1", "healthy")
+    pid = node.pid("a-1")
+    await empty(node.settings, server, tmp_path)
+    await node.assign("a-2")
+    await node.becomes("a-2", "healthy")
+    await _load_anew(node, server, tmp_path, "a-2")
+    await node.assign("a-3")
+    await node.becomes("a-3", "healthy")
+    assert psutil.pid_exists(pid)
+    await node.stop()
+    node.start()
+    await has_gone(pid)
+
+
 async def test_what_has_no_assignment_is_stopped_after_a_load_of_a_log_that_knows_the_node(node: OneNode) -> None:
     node.start()
     await node.assign("a-1")
@@ -331,7 +350,7 @@ async def test_a_node_taken_out_of_service_registers_only_at_the_next_start(
     await node.becomes("a-1", "healthy")
     await records.put(node.bus, subjects.NODE, (NODE,), None)
     # Something makes the agent load anew: here, that it finds a log older than what it has seen.
-    await _load_anew(node, server, tmp_path)
+    await _load_anew(node, server, tmp_path, "a-1")
 
     async def said() -> bool:
         return any("taken out of service" in event["event"] for event in events)
@@ -346,14 +365,14 @@ async def test_a_node_taken_out_of_service_registers_only_at_the_next_start(
     assert (await node.registered()).drivers == ("exec",)
 
 
-async def _load_anew(node: OneNode, server: EmbeddedServer, tmp_path: Path) -> None:
+async def _load_anew(node: OneNode, server: EmbeddedServer, tmp_path: Path, name: str) -> None:
     """Put the log back to what it was before one more message was received."""
     server.stop()
     shutil.copytree(tmp_path / "jetstream", tmp_path / "copy")
     restart(server, tmp_path)
     await node.bus.connected.wait()
-    drain = await node.assign("a-1", desired="drain")
-    await node.becomes("a-1", "healthy", drain)
+    drain = await node.assign(name, desired="drain")
+    await node.becomes(name, "healthy", drain)
     server.stop()
     shutil.rmtree(tmp_path / "jetstream")
     (tmp_path / "copy").rename(tmp_path / "jetstream")

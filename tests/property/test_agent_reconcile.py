@@ -27,7 +27,6 @@ def worlds(draw: st.DrawFn) -> World:
         replicas=draw(st.dictionaries(NAMES, OWN_STATES)),
         reported=draw(st.dictionaries(NAMES, STATES)),
         held=draw(st.frozensets(NAMES)),
-        may_stop_unassigned=draw(st.booleans()),
     )
 
 
@@ -59,7 +58,7 @@ def test_only_what_the_log_names_or_may_leave_out_is_stopped(world: World) -> No
             assert world.replicas[name] not in ENDED
             wanted = world.wanted.get(name)
             named = name in world.deleted or (wanted is not None and wanted.desired == "stop")
-            assert named or (wanted is None and world.may_stop_unassigned and name not in world.held)
+            assert named or (wanted is None and name not in world.held)
 
 
 @given(worlds())

@@ -78,22 +78,22 @@ def test_a_tombstone_stops_even_what_is_held() -> None:
     assert kind(World(deleted={"a"}, held={"a"}, replicas={"a": "running"})) == "stop"
 
 
-def test_a_load_that_knows_the_node_stops_what_has_no_assignment() -> None:
-    assert kind(World(replicas={"a": "healthy"}, may_stop_unassigned=True)) == "stop"
-    assert kind(World(replicas={"a": "failed"}, may_stop_unassigned=True)) == "forget"
+def test_what_has_no_assignment_is_stopped_and_forgotten() -> None:
+    assert kind(World(replicas={"a": "healthy"})) == "stop"
+    assert kind(World(replicas={"a": "failed"})) == "forget"
 
 
-def test_an_empty_log_stops_nothing() -> None:
-    world = World(replicas={"a": "healthy", "b": "running"})
+def test_what_is_held_is_not_stopped_and_not_forgotten_for_lack_of_an_assignment() -> None:
+    world = World(replicas={"a": "healthy", "b": "failed"}, held={"a", "b"})
     assert reconcile(world, NOW).actions == (Action("hold", "a"), Action("hold", "b"))
 
 
-def test_what_was_held_once_is_not_stopped_when_the_node_is_known_again() -> None:
-    assert kind(World(replicas={"a": "healthy"}, held={"a"}, may_stop_unassigned=True)) == "hold"
+def test_what_is_held_is_stopped_by_name() -> None:
+    assert kind(World(wanted={"a": STOP}, replicas={"a": "healthy"}, held={"a"})) == "stop"
 
 
 def test_an_unreadable_assignment_leaves_its_replica_alone() -> None:
-    assert only(World(unreadable={"a"}, replicas={"a": "healthy"}, may_stop_unassigned=True)) is None
+    assert only(World(unreadable={"a"}, replicas={"a": "healthy"})) is None
 
 
 def test_an_earlier_version_rules_where_the_newest_is_unreadable() -> None:
