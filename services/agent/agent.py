@@ -25,7 +25,7 @@ from services.agent.reconcile import Action, Wanted, World, reconcile
 from services.agent.replica import Replica, Surroundings
 from services.agent.reports import Reports
 from shared import subjects
-from shared.errors import SteerError, Unavailable
+from shared.errors import InvalidRecord, SteerError, Unavailable
 from shared.model.assignment import Instance, InstanceState
 from shared.model.node import Node
 from shared.runtime import records
@@ -158,11 +158,16 @@ class Agent:
 
     async def _register(self, bus: Bus) -> None:
         name = self._config.node
-        version = await records.get(bus, subjects.NODE, (name,))
+        try:
+            version = await records.get(bus, subjects.NODE, (name,))
+        except InvalidRecord as error:
+            log.error("the record of this node cannot be read; it is written anew", reason=str(error))
+            await self._announce(bus, node.describe(self._config, (self._driver.name,)))
+            version = await records.get(bus, subjects.NODE, (name,))
         known = version is not None and version.record is not None
         if not known:
             # Kept until the agent is started anew: once the node is registered, the next load would find it known.
-            self._held |= set(self._replicas)
+            self._held = set(self._replicas)
         if version is not None:
             self._clock.hear(version.at)
         if version is not None and not known and self._ever_registered:

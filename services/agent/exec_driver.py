@@ -2,6 +2,9 @@
 
 The command is argv, run in that directory without a shell. A replica gets no variable of the agent's but those that
 programs need to run at all: the agent's own may hold its keys to the bus.
+
+What a replica starts is in its process group and ends with it; what leaves the group by itself (`setsid`) is not
+followed.
 """
 
 import asyncio
@@ -72,8 +75,8 @@ class ExecDriver:
             raise DriverError(f"cannot run {run.command[0]!r} in {run.image!r}: {error}") from error
 
     async def find(self, launch: Launch, handle: Handle | None) -> Handle | None:
-        if handle is not None and processes.alive(handle):
-            return handle
+        if handle is not None:
+            return handle if processes.alive(handle, self._marks(launch)) else None
         return await asyncio.to_thread(processes.find, self._marks(launch))
 
     async def wait(self, handle: Handle) -> Exit:

@@ -48,29 +48,36 @@ def spawn(command: Sequence[str], *, directory: Path, environment: Mapping[str, 
         return Handle(child.pid, time.time())
 
 
-def alive(handle: Handle) -> bool:
-    """Whether this very process runs: the pid may belong to another one by now."""
+def alive(handle: Handle, marks: Mapping[str, str] | None = None) -> bool:
+    """Whether this very process runs: the pid may belong to another one by now.
+
+    Its start time tells; where the clock was set meanwhile, the variables that it was started with (`marks`) do.
+    """
     try:
         process = psutil.Process(handle.pid)
         if process.status() == psutil.STATUS_ZOMBIE and handle.pid not in _children:
             return False
-        return abs(process.create_time() - handle.started_at) <= START_TIME_TOLERANCE_SECONDS
-    except psutil.Error:
+        if abs(process.create_time() - handle.started_at) <= START_TIME_TOLERANCE_SECONDS:
+            return True
+        return marks is not None and _leads_with(process, marks)
+    except (psutil.Error, OSError):
         return False
 
 
 def find(marks: Mapping[str, str]) -> Handle | None:
-    """The leader of a process group whose environment carries all of these variables."""
+    """The leader of a process group that was started with all of these variables."""
     for process in psutil.process_iter():
-        try:
-            if os.getpgid(process.pid) != process.pid:
-                continue
-            environment = process.environ()
-            if all(environment.get(name) == value for name, value in marks.items()):
+        with contextlib.suppress(psutil.Error, OSError):
+            if _leads_with(process, marks):
                 return Handle(process.pid, process.create_time())
-        except (psutil.Error, OSError):
-            continue
     return None
+
+
+def _leads_with(process: psutil.Process, marks: Mapping[str, str]) -> bool:
+    if os.getpgid(process.pid) != process.pid:
+        return False
+    environment = process.environ()
+    return all(environment.get(name) == value for name, value in marks.items())
 
 
 async def ended(handle: Handle) -> Exit:

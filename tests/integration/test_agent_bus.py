@@ -136,6 +136,19 @@ async def test_a_start_whose_process_was_not_written_down_is_found_again(node: O
     await has_gone(pid)
 
 
+async def test_a_replica_is_known_by_its_variables_where_the_clock_was_set_meanwhile(node: OneNode) -> None:
+    node.start()
+    await node.assign("a-1")
+    first = await node.becomes("a-1", "healthy")
+    await node.stop()
+    (path,) = (node.data / "replicas").glob("*.json")
+    (entry,) = node.journal()
+    path.write_text(entry.model_copy(update={"process_started_at": 1.0}).model_dump_json())
+    node.start()
+    drain = await node.assign("a-1", desired="drain")
+    assert (await node.becomes("a-1", "healthy", drain)).since == first.since
+
+
 async def test_a_reused_pid_is_not_taken_for_the_replica(node: OneNode) -> None:
     node.start()
     await node.assign("a-1")
@@ -395,6 +408,19 @@ async def test_a_node_that_is_registered_as_it_is_writes_nothing_and_a_changed_o
         return version is not None and isinstance(version.record, Node) and version.record.labels == {"region": "eu"}
 
     await until(changed)
+
+
+async def test_a_bad_record_of_the_node_is_written_anew_and_nothing_is_stopped(node: OneNode) -> None:
+    node.start()
+    await node.assign("a-1")
+    await node.becomes("a-1", "healthy")
+    await node.stop()
+    await node.bus.js.publish(subjects.NODE.subject(NODE), b'{"capacity": "plenty"}')
+    node.start()
+    await node.assign("a-2")
+    await node.becomes("a-2", "healthy")
+    assert (await node.registered()).drivers == ("exec",)
+    assert psutil.pid_exists(node.pid("a-1"))
 
 
 async def test_replicas_are_stopped_on_exit_where_that_is_asked_for(node: OneNode) -> None:
