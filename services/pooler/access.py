@@ -1,0 +1,106 @@
+"""What a function may reach, as one hash; and the key of its pool, of which that hash is a part.
+
+The access document is a JSON object of nine lists, in this order and without spaces: `kv, blob, catalogs, sql, links`,
+each sorted by alias, `secrets, config` as declared, `owned, grants` sorted. Its bytes are those of Go's `encoding/json`,
+which escapes for HTML, so the hash agrees with that of any other implementation. Nothing else counts: neither the code
+of a function nor how it scales, nor how long a link may take.
+
+Pure. Texts are compared by their UTF-8 bytes, which for Python's strings is the order of code points.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from shared.model.function import Function, FunctionAccess
+
+SOLO_PREFIX = "_"
+SECTIONS = ("kv", "blob", "catalogs", "sql", "links", "secrets", "config", "owned", "grants")
+
+_FIELDS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "kv": (("alias", "alias"), ("store", "store"), ("table", "table")),
+    "blob": (("alias", "alias"), ("bucket", "bucket"), ("prefix", "prefix")),
+    "catalogs": (("alias", "alias"), ("catalog", "catalog")),
+    "sql": (("alias", "alias"), ("database", "database"), ("schema", "schema_name")),
+    "links": (("alias", "alias"), ("target", "target")),
+}
+"""The members of a binding in the document, in order, each with the attribute that holds it."""
+
+_ESCAPES = (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+_NO_ACCESS = FunctionAccess()
+
+
+class PoolKey(NamedTuple):
+    """One pool: functions that agree in all four share a worker. It is also the key of the `Pool` record.
+
+    `str` gives `runtime/worker/access`, the form in which records name a pool within its namespace.
+    """
+
+    namespace: str
+    runtime: str
+    worker: str
+    access: str
+
+    def __str__(self) -> str:
+        return f"{self.runtime}/{self.worker}/{self.access}"
+
+    @property
+    def solo(self) -> bool:
+        """The pool of one function that names no worker."""
+        return self.worker.startswith(SOLO_PREFIX)
+
+
+def parse_pool(namespace: str, text: str) -> PoolKey | None:
+    """The inverse of `str`: exactly three parts, none of them empty; None for anything else."""
+    parts = text.split("/")
+    return PoolKey(namespace, *parts) if len(parts) == 3 and all(parts) else None
+
+
+def key_of(namespace: str, function: Function, access: FunctionAccess | None = None) -> PoolKey | None:
+    """The pool that a function declares; None where it names no worker, and so runs alone."""
+    worker = function.pooling.worker
+    if not worker:
+        return None
+    return PoolKey(namespace, function.runtime, worker, hash_of(function, access))
+
+
+def solo_key(namespace: str, name: str, function: Function, access: FunctionAccess | None = None) -> PoolKey:
+    """The pool of one of a function that runs alone."""
+    return PoolKey(namespace, function.runtime, SOLO_PREFIX + name, hash_of(function, access))
+
+
+def hash_of(function: Function, access: FunctionAccess | None) -> str:
+    """`access_hash` with what an access record says; one that repeats itself says no more than one that does not."""
+    held = access or _NO_ACCESS
+    return access_hash(function, sorted(set(held.owned)), sorted(set(held.grants)))
+
+
+def access_hash(
+    function: Function, owned: Iterable[str], grants: Iterable[str], sections: Sequence[str] = SECTIONS
+) -> str:
+    """The first 16 hex digits of the SHA-256 of the access document. Texts that are not Unicode raise `ValueError`.
+
+    `sections` are the members of the document; an older form has no `sql`.
+    """
+    return sha256(access_document(function, owned, grants, sections)).hexdigest()[:16]
+
+
+def access_document(
+    function: Function, owned: Iterable[str], grants: Iterable[str], sections: Sequence[str] = SECTIONS
+) -> bytes:
+    held = {"owned": sorted(owned), "grants": sorted(grants)}
+    document = {name: held[name] if name in held else _section(function, name) for name in sections}
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    for character, escape in _ESCAPES:  # these stand in strings only, so the text may be searched as a whole
+        text = text.replace(character, escape)
+    return text.encode()
+
+
+def _section(function: Function, name: str) -> list[Any]:
+    items: Sequence[Any] = getattr(function, name)
+    if name not in _FIELDS:
+        return list(items)
+    fields = _FIELDS[name]
+    ordered = sorted(items, key=lambda item: item.alias) if len(items) > 1 else items
+    return [{written: getattr(item, attribute) for written, attribute in fields} for item in ordered]
