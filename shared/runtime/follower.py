@@ -23,6 +23,7 @@ import nats.errors
 import structlog
 
 from shared.errors import SteerError
+from shared.runtime import tasks
 from shared.runtime.bus import Bus
 from shared.runtime.consumer import HEARTBEAT_SECONDS, Consumer, Mark, Message
 from shared.runtime.jetstream import api
@@ -117,9 +118,7 @@ class Follower:
     async def stop(self) -> None:
         for take_back in self._take_back:
             take_back()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await tasks.end(self._task)
         for each in self._consumers:
             await each.end()
 

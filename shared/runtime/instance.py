@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from shared.errors import Unavailable
-from shared.runtime import reactions, streams
+from shared.runtime import reactions, streams, tasks
 from shared.runtime.api import Api
 from shared.runtime.bus import Bus
 from shared.runtime.commit import Committer
@@ -85,9 +85,7 @@ class Instance:
 
     async def _end(self) -> None:
         self.world.end_load()
-        for task in self._beside:
-            task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await tasks.end(*self._beside)
         await self.leader.close()
         await self.api.stop()
         await self.follower.stop()
@@ -174,8 +172,7 @@ class Instance:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in waits:
-                task.cancel()
+            await tasks.end(*waits)
         self.follower.poke()
 
     async def _keep(self) -> None:

@@ -21,6 +21,7 @@ import orjson
 import structlog
 
 from shared.errors import SteerError
+from shared.runtime import tasks
 from shared.runtime.bus import Bus
 from shared.runtime.encode import EXPECTED
 from shared.runtime.follower import Follower, Message, Restarted
@@ -80,8 +81,7 @@ class Lease:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._look.wait(), pause)
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await tasks.end(watch)
 
     async def give_back(self) -> None:
         """Free the key for the standby, which sees it at once. Best effort: it expires anyway."""

@@ -8,6 +8,7 @@ from shared.model.environment import Environment
 from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.runtime.instance import Instance
+from shared.runtime.tasks import end
 from shared.subjects import ENVIRONMENT, SCALE, Key
 from tests.integration import toy
 
@@ -66,9 +67,7 @@ class Running:
         await self.bus.close()
         if commit_bus is not None:
             await commit_bus.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
 
 
 Start = Callable[..., Awaitable[Running]]

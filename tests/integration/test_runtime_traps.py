@@ -25,6 +25,7 @@ from shared.runtime.follower import Follower, Message, Restarted
 from shared.runtime.jetstream import ApiError, api
 from shared.runtime.lease import STREAM_NAME, Lease
 from shared.runtime.settings import Settings
+from shared.runtime.tasks import end
 from shared.runtime.term import open_term
 from shared.service import Change
 from shared.subjects import LEASE_BUCKET, NODE_CONTROL, STREAM
@@ -41,8 +42,7 @@ async def tried(lease: Lease) -> AsyncIterator[asyncio.Task[None]]:
     try:
         yield task
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
 
 
 async def last_of_the_key(bus: Bus) -> dict[str, str]:
