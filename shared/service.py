@@ -105,9 +105,9 @@ Query = Callable[[Any, Mapping[str, Any], datetime], Mapping[str, Any]]
 class Service(Generic[State]):
     """One event processor.
 
-    `reads` are the kinds that it follows, its own included (of decisions and notices only those of this service); `owns` those that it alone writes (beside its terms,
-    decisions and notices); `keeps` the user-owned kinds that it validates, quarantines and restores; `observes` the
-    telemetry it takes (`node`, `proxy`).
+    `reads` are the kinds that it follows, its own included (of decisions and notices only those of this service);
+    `owns` those that it alone writes (beside its terms, decisions and notices); `keeps` the user-owned kinds that it
+    validates, quarantines and restores; `observes` the telemetry it takes (`node`, `proxy`).
 
     `attend(state, now)` says that telemetry is heard from `now` on: called when a term is won and after a reconnect,
     so that nobody is held silent for a time in which nobody listened.

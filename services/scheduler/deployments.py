@@ -1,6 +1,7 @@
-"""A deploy request on its way to serve: the phases of a red/green deployment.
+"""A deploy request on its way to serve: the phases of a red/green deployment, and of a stateful one.
 
     pending → placing → starting → healthchecking → promoting → draining_old → succeeded
+    pending → stopping_old → starting → healthchecking → promoting → succeeded
 
 Each phase is a function that says what comes next, or None to wait; every phase that waits has its deadline in the
 record. Promotion is one commit, and the atomic switch of traffic. A newer request supersedes an older one; what is
@@ -14,8 +15,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from services.scheduler.draft import Draft
-from services.scheduler.replace import start
+from services.scheduler.replace import end, start
 from services.scheduler.replicas import Replica, health_seconds
+from services.scheduler.stateful import blockers, start_one
 from services.scheduler.workload import Template, template
 from shared import subjects
 from shared.codec import digest
@@ -27,6 +29,7 @@ from shared.subjects import Key
 RELEASE_SECONDS = 60
 PLACING_SECONDS = 600
 STARTING_SECONDS = 600
+STOPPING_SECONDS = 600
 ENDING_SECONDS = 300
 """How long the old set may take to go, after its drain window."""
 
@@ -136,8 +139,6 @@ def _pending(rollout: Rollout, record: Deployment) -> Step | None:
         return Step("failed", f"release {record.version} does not exist")
     if not release.image:
         return Step("failed", f"release {record.version} names build {release.build}: releases need an image here")
-    if release.service.stateful:
-        return Step("failed", f"release {record.version} is stateful: stateful services cannot be deployed here yet")
     fixes: dict[str, Any] = {
         "image": release.image,
         "platforms": release.platforms,
@@ -145,6 +146,8 @@ def _pending(rollout: Rollout, record: Deployment) -> Step | None:
         "replicas": max(1, rollout.wanted, rollout.spec.replicas.min),
         "previous": rollout.active.version,
     }
+    if release.service.stateful:
+        return Step("stopping_old", "", rollout.deadline(STOPPING_SECONDS), {**fixes, "replicas": 1})
     if record.rollback and (warm := _warm_set(rollout, record.version, fixes["replicas"])):
         return Step("promoting", f"the replicas of {warm} are warm", None, {**fixes, "adopts": warm})
     return Step("placing", "", rollout.deadline(PLACING_SECONDS), fixes)
@@ -181,6 +184,30 @@ def _placing(rollout: Rollout, record: Deployment) -> Step | None:
     return Step("starting", "", rollout.deadline(STARTING_SECONDS))
 
 
+def _stopping_old(rollout: Rollout, record: Deployment) -> Step | None:
+    """Nothing starts before every replica of the environment is seen to be gone."""
+    draft = rollout.draft
+    old = [item for item in rollout.members if item.assignment.deployment != rollout.id]
+    running = [item for item in old if item.assignment.desired == "run"]
+    if running:
+        end(running, f"release {record.version} is to start in its place", draft)
+        name = "/".join(rollout.environment)
+        draft.notice("deploy_maintenance", "warning", f"{name} is stopped while release {record.version} starts")
+    if running or blockers(old, draft, rollout.environment):
+        return None
+    return Step("starting", "", rollout.deadline(STARTING_SECONDS))
+
+
+def _fill(rollout: Rollout, record: Deployment) -> None:
+    """Start what the set lacks: at first where it is stateful, and again where a node was lost."""
+    release = rollout.release
+    if release is None or not release.service.stateful:
+        _placing(rollout, record)
+        return
+    blocked = blockers(rollout.members, rollout.draft, rollout.environment)
+    start_one(rollout.environment, blocked, None, rollout.id, frozen_template(rollout, record), rollout.draft)
+
+
 def _failed_replica(rollout: Rollout) -> Step | None:
     for item in rollout.set_of(rollout.id):
         if item.gone and not item.lost and item.assignment.desired == "run":
@@ -194,7 +221,7 @@ def _starting(rollout: Rollout, record: Deployment) -> Step | None:
         return failed
     members = [item for item in rollout.set_of(rollout.id) if item.runs]
     if len(members) < record.replicas:
-        _placing(rollout, record)  # a node was lost: place again, within this phase's deadline
+        _fill(rollout, record)  # within this phase's deadline
         return None
     if not all(item.started for item in members):
         return None
@@ -208,7 +235,7 @@ def _healthchecking(rollout: Rollout, record: Deployment) -> Step | None:
         return failed
     members = [item for item in rollout.set_of(rollout.id) if item.runs]
     if len(members) < record.replicas:
-        _placing(rollout, record)
+        _fill(rollout, record)
         return None
     return Step("promoting") if all(item.healthy for item in members) else None
 
@@ -241,7 +268,9 @@ def _promoting(rollout: Rollout, record: Deployment) -> Step | None:
         )
         draft.change(subjects.SCALE, rollout.environment, scale)
     fixes = {"promoted_at": draft.now, "previous_deployment": active.deployment}
-    if not active.deployment or active.deployment == serving:
+    draft.end_notice("deploy_maintenance")
+    stateful = release is not None and release.service.stateful
+    if stateful or not active.deployment or active.deployment == serving:
         return Step("succeeded", f"release {record.version} serves", None, fixes)
     until = rollout.deadline(rollout.spec.drain_window_seconds)
     fixes["drain_deadline"] = until
@@ -268,6 +297,7 @@ def _draining_old(rollout: Rollout, record: Deployment) -> Step | None:
 _PHASES: dict[Phase, Callable[[Rollout, Deployment], Step | None]] = {
     "pending": _pending,
     "placing": _placing,
+    "stopping_old": _stopping_old,
     "starting": _starting,
     "healthchecking": _healthchecking,
     "promoting": _promoting,

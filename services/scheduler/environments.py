@@ -13,6 +13,7 @@ from services.scheduler.draft import Draft
 from services.scheduler.replicas import Replica, replicas_of
 from services.scheduler.scaling import Scaling, effective_replicas, rescale
 from services.scheduler.state import SERVICE, State
+from services.scheduler.stateful import converge_one
 from services.scheduler.workload import Template, template
 from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment, Scale
@@ -21,7 +22,16 @@ from shared.model.release import DeployRequest, Release
 from shared.service import Decision
 from shared.subjects import Key
 
-NOTICES = ("no_capacity", "deploy_failed", "deploy_promoted", "deploy_succeeded", "deploy_refused")
+NOTICES = (
+    "deploy_maintenance",
+    "drain_held",
+    "volume_node_lost",
+    "no_capacity",
+    "deploy_failed",
+    "deploy_promoted",
+    "deploy_succeeded",
+    "deploy_refused",
+)
 
 
 def decide_environment(state: State, key: Key, now: datetime) -> tuple[list[Decision], list[Draft]]:
@@ -107,6 +117,8 @@ def _conclude(before: Deployment | None, record: Deployment, draft: Draft) -> No
         draft.give_up()
     draft.change(subjects.DEPLOYMENT, draft.key, record)
     name = "/".join(draft.key[:3])
+    if record.terminal:
+        draft.end_notice("deploy_maintenance")
     if record.phase == "failed":
         draft.notice("deploy_failed", "error", f"release {record.version} of {name}: {record.error}")
     elif record.phase == "draining_old":
@@ -121,7 +133,13 @@ def _replicas(key: Key, spec: Environment, active: ActiveRelease, members: list[
     if active.version:
         scaling = Scaling(key, spec, serving_spec(draft.state, key, spec, active), serving, draft)
         wanted = rescale(scaling, frozen=_deploying(key, draft))
-        replace.converge(serving, active.deployment, wanted, _serving_template(key, active, draft), draft)
+        frozen = _serving_template(key, active, draft)
+        if _stopped_for_deployment(key, draft):
+            draft.reasons["held"] = "a stateful deployment is under way"
+        elif frozen is not None and frozen.stateful:
+            converge_one(key, members, active.deployment, min(1, wanted), frozen, draft)
+        else:
+            replace.converge(serving, active.deployment, wanted, frozen, draft)
     for item in members:
         deployment = item.assignment.deployment
         if not (active.version and deployment == active.deployment) and deployment not in protected:
@@ -134,6 +152,15 @@ def _deploying(key: Key, draft: Draft) -> bool:
     ids = draft.state.open_of.get(key, ())
     records = (draft.state.get(subjects.DEPLOYMENT, (*key, id), Deployment) for id in ids)
     return any(record is None or record.phase != "draining_old" for record in records)
+
+
+def _stopped_for_deployment(key: Key, draft: Draft) -> bool:
+    """Whether a stateful deployment has the environment to itself."""
+    for id in draft.state.open_of.get(key, ()):
+        record = draft.state.get(subjects.DEPLOYMENT, (*key, id), Deployment)
+        if record is not None and any(step.phase == "stopping_old" for step in record.transitions):
+            return True
+    return False
 
 
 def _protected(key: Key, draft: Draft) -> set[str]:

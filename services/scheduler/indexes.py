@@ -16,7 +16,10 @@ from shared.service import Version
 from shared.subjects import Key, Kind
 
 _HISTORY = frozenset({subjects.RELEASE, subjects.DEPLOY, subjects.DEPLOYMENT})
-_OF_ENVIRONMENT = _HISTORY | {subjects.ENVIRONMENT, subjects.ACTIVE, subjects.SCALE, subjects.ROUTED_ENVIRONMENT}
+_VOLUMES = frozenset({subjects.VOLUME, subjects.VOLUME_STATUS})
+_OF_ENVIRONMENT = (
+    _HISTORY | _VOLUMES | {subjects.ENVIRONMENT, subjects.ACTIVE, subjects.SCALE, subjects.ROUTED_ENVIRONMENT}
+)
 _SCALING = frozenset({subjects.ENVIRONMENT, subjects.RELEASE, subjects.ACTIVE})
 _OF_NODE = frozenset({subjects.NODE, subjects.NODE_STATUS, subjects.NODE_CONTROL})
 
@@ -52,6 +55,9 @@ def _index(state: State, version: Version, old: Version | None) -> None:
             _member(state.history_of, environment, (kind, key), version.record is not None)
         if kind in (subjects.DEPLOY, subjects.DEPLOYMENT):
             _member(state.open_of, environment, key[3], _open(state, key))
+        if kind in _VOLUMES:
+            here = any(key in state.tables[volume] for volume in _VOLUMES)
+            _member(state.volumes_of, environment, key, here)
         if kind in _SCALING:
             _sync_demand(state, environment)
         state.mark(("environment", *environment))

@@ -81,6 +81,25 @@ def start(
     return placed
 
 
+def place_one(
+    template: Template, pin: str | None, old: Replica | None, deployment: str, draft: Draft
+) -> tuple[str | None, str | None]:
+    """Start one replica, on the pinned node where there is a pin: its id and node, or None and why in the draft."""
+    request = replace(template.request, pin=pin)
+    placed = place(draft.state.cluster, request, 1)
+    if placed.shortfall:
+        draft.short(placed, request, 1, 1)
+        return None, None
+    (node,) = placed.nodes
+    draft.state.cluster.reserve(node, request.workload, request.cpu_millis, request.memory_mb)
+    picks = placed.reasons.get("picks", ())
+    name = _start_one(node, 0, old, deployment, template, _why_there(picks[0]) if picks else "", draft)
+    draft.outcomes.append(f"start release {template.release} on {node}")
+    draft.reasons["placed"] = {name: node}
+    draft.reasons["placement"] = dict(placed.reasons)
+    return name, node
+
+
 def _pick(members: Sequence[Replica], wanted: int, template: Template, draft: Draft) -> Placed:
     """Choose nodes and reserve them for the rest of the pass. `distinct_nodes` holds within the set, so that a
     deployment may use the nodes of the set that it takes over from."""

@@ -26,10 +26,10 @@ Target = tuple[str, ...]
 
 FLEET_TARGET: Target = ("fleet",)
 READS: tuple[Kind, ...] = (
-    subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.NODE_CONTROL,
+    subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.VOLUME, subjects.NODE_CONTROL,
     subjects.NODE, subjects.INSTANCE, subjects.ACTIVATION,
     subjects.FLEET, subjects.NODE_STATUS, subjects.ASSIGNMENT, subjects.DEPLOYMENT, subjects.ACTIVE, subjects.SCALE,
-    subjects.ROUTED_ENVIRONMENT,
+    subjects.VOLUME_STATUS, subjects.ROUTED_ENVIRONMENT,
     subjects.DECISION, subjects.NOTICE,
 )  # fmt: skip
 REMEMBERED = frozenset({subjects.ENVIRONMENT, subjects.NODE})
@@ -70,6 +70,8 @@ class State:
         self.draining: dict[Target, set[Key]] = {}
         self.history_of: dict[Key, set[tuple[Kind, Key]]] = {}
         """The releases, requests and deployments of an environment."""
+        self.volumes_of: dict[Key, set[Key]] = {}
+        """The volumes of an environment, wanted or pinned."""
         self.open_of: dict[Key, set[str]] = {}
         """The ids of an environment's requests that are not done with."""
         self.activations: dict[Key, Version] = {}

@@ -31,6 +31,11 @@ class Template:
     resources: Resources
     config_hash: str
     request: Request
+    stateful: bool = False
+
+    @property
+    def volumes(self) -> tuple[str, ...]:
+        return tuple(mount.name for mount in self.run.volumes)
 
     def assignment(
         self,
@@ -53,6 +58,7 @@ class Template:
             deployment=deployment,
             slot=slot,
             incarnation=incarnation,
+            volume_epoch=incarnation if self.run.volumes else 0,
             resources=self.resources,
             created_at=now,
             attempt=attempt,
@@ -91,6 +97,7 @@ def template(environment: Key, version: str, release: Release, image: str, platf
             platforms=platforms,
             distinct_nodes=spec.placement.distinct_nodes,
         ),
+        stateful=spec.stateful,
     )
 
 
