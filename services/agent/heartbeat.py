@@ -8,13 +8,12 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 
-import nats.errors
 import psutil
 import structlog
 
 from services.agent.node import MIB
 from shared import codec, subjects
-from shared.errors import InvalidRecord, InvalidSubject, SteerError
+from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.live import InstanceUsage, NodeSample
 from shared.model.node import Fleet
 from shared.runtime.bus import Bus
@@ -81,7 +80,7 @@ class Heartbeat:
                 sample = await asyncio.to_thread(self._usage.sample, dict(self._groups()), self.interval_seconds)
                 try:
                     await bus.publish(subjects.live_node(self._node), codec.encode(sample))
-                except (SteerError, nats.errors.Error, OSError) as error:
+                except Exception as error:  # whatever kept this one from being sent, the next one follows
                     log.debug("a heartbeat was not sent", reason=str(error))
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
