@@ -138,6 +138,7 @@ class Agent(Process):
         self._deleted: set[str] = set()
         self._unreadable: set[str] = set()
         self._reported: dict[str, Instance] = {}
+        self._held: set[str] = set()
         self._stopping: set[str] = set()
         self._outbox: set[str] = set()
         self._inbox: list[Stored] = []
@@ -150,7 +151,6 @@ class Agent(Process):
             self.later(1, self._load)
             return
         records = self._log.current(NODE)
-        self._knows_us = (self.name,) in records
         for sequence in self._log.last_per_subject([ASSIGNMENT]):
             stored = self._log.get(sequence)
             if stored is not None and stored.key[0] == self.name:
@@ -160,6 +160,8 @@ class Agent(Process):
                 self._reported[key[1]] = instance
                 if key[1] not in self._wanted:
                     self._deleted.add(key[1])
+        if (self.name,) not in records:
+            self._held = set(self.replicas) - set(self._wanted)
         self._loaded = True
         if records.get((self.name,)) != self._node:
             self._log.publish(put(NODE, (self.name,), self._node))
@@ -193,6 +195,7 @@ class Agent(Process):
         self._unreadable.discard(name)
         if isinstance(record, Assignment):
             self._wanted[name] = (record, stored.sequence)
+            self._held.discard(name)
             self._deleted.discard(name)
         else:
             self._wanted.pop(name, None)
@@ -211,7 +214,7 @@ class Agent(Process):
             unreadable=frozenset(self._unreadable),
             replicas={name: replica.state for name, replica in self.replicas.items()},
             reported={name: instance.state for name, instance in self._reported.items()},
-            may_stop_unassigned=self._knows_us,
+            held=frozenset(self._held & set(self.replicas)),
         )
         outcome = reconcile(world, self._wall())
         for action in outcome.actions:

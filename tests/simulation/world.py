@@ -15,7 +15,7 @@ from .bus import Bus
 from .clock import Timeline
 from .convergence import Convergence
 from .faults import Rates
-from .interpreter import Instance, Surroundings
+from .interpreter import NO_FLAWS, Flaws, Instance, Surroundings
 from .invariants import TermsNeverGoBack, Violation
 from .lease import Leases
 from .log import Log
@@ -42,23 +42,32 @@ SERVICES: Makers = (scheduler, _routes)
 class World:
     """`run` raises `Violation` for what must never happen, and for what should have happened by the end."""
 
-    def __init__(self, seed: int, *, services: Makers = SERVICES, faulty_seconds: float = FAULTY_SECONDS) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        services: Makers = SERVICES,
+        flaws: Flaws = NO_FLAWS,
+        rates: Rates | None = None,
+        nodes: dict[str, Node] | None = None,
+        replicated: bool | None = None,
+    ) -> None:
         self.random = random = Random(seed)
-        self._faulty_seconds = faulty_seconds
         self.timeline = timeline = Timeline()
         self.log = log = Log(lambda: timeline.now)
-        self.rates = rates = _rates(random)
-        bus = Bus(log, timeline, random, rates, replicated=random.random() < 0.5)
+        self.rates = rates = rates or _rates(random)
+        three = random.random() < 0.5
+        self.bus = bus = Bus(log, timeline, random, rates, replicated=three if replicated is None else replicated)
         around = Surroundings(timeline, random, log, bus, Leases(timeline, 3))
         self.instances: list[Instance[Any]] = [
-            Instance(service, f"{service.name}-{number}", around)
+            Instance(service, f"{service.name}-{number}", around, flaws)
             for make in services
             for number, service in enumerate((make(), make()))
         ]
-        names = [f"node-{number}" for number in range(random.randint(3, 6))]
-        self.agents = [Agent(name, _node(random, name), around, rates, self._telemetry) for name in names]
+        nodes = nodes or _nodes(random)
+        self.agents = [Agent(name, node, around, rates, self._telemetry) for name, node in nodes.items()]
         self.proxies = [Proxy(f"edge-{number}", around, rates, self._telemetry) for number in range(2)]
-        self.users = Users(log, timeline, random, names)
+        self.users = Users(log, timeline, random, list(nodes))
         self.trouble = Trouble(timeline, random, self.instances, self.agents, self.proxies, self.users)
         self.safety = SchedulerIsSafe(log, self.proxies, lambda: timeline.seconds)
         self.convergence = Convergence(log, self.safety.view, self.instances, self.agents, self.proxies)
@@ -67,25 +76,48 @@ class World:
         self._deliver_assignments()
 
     def run(self) -> None:
-        for process in (*self.agents, *self.instances, *self.proxies):
-            process.start()
+        """Troubles for a while, then none; then all must come to order."""
+        self.start()
         self.users.begin()
         self.trouble.begin()
-        self.timeline.run(self._faulty_seconds)
+        self.timeline.run(FAULTY_SECONDS)
         self.rates.calm()
         self.users.rest()
         self.trouble.end()
         self.converge()
 
+    def start(self) -> None:
+        for process in (*self.agents, *self.instances, *self.proxies):
+            process.start()
+
     def converge(self) -> None:
+        """Let time pass until everything is as it should be. Raises `Violation` with what is not, after an hour."""
         unmet = "nothing was looked at"
         end = self.timeline.seconds + QUIET_SECONDS
         while self.timeline.seconds < end:
             self.timeline.run(LOOK_SECONDS)
             unmet = self.convergence.unmet()
             if not unmet:
+                self._nothing_was_overlooked()
                 return
         raise Violation("liveness", unmet)
+
+    def leader(self, name: str) -> Instance[Any]:
+        """The instance of a service that decides."""
+        return next(instance for instance in self.instances if instance.service.name == name and instance.leading)
+
+    def _nothing_was_overlooked(self) -> None:
+        """A state that is loaded afresh finds nothing to do either: no wake-up was lost."""
+        for service in {instance.service.name: instance.service for instance in self.instances}.values():
+            state = service.new_state()
+            for sequence in self.log.last_per_subject(service.reads):
+                stored = self.log.get(sequence)
+                assert stored is not None
+                service.fold(state, self.log.read(stored))
+            service.attend(state, self.timeline.now)
+            plan = service.decide(state, self.timeline.now)
+            if plan.decisions:
+                raise Violation("7", f"{service.name} would do this after a restart: {plan.decisions[0].outcome}")
 
     def _telemetry(self, sample: Sample) -> None:
         for instance in self.instances:
@@ -107,10 +139,17 @@ def _observing(instance: Instance[Any], sample: Sample) -> Callable[[], None]:
     return lambda: instance.observe(sample)
 
 
-def _node(random: Random, name: str) -> Node:
-    labels = {"region": random.choice(("north", "south"))} | ({"disk": "ssd"} if random.random() < 0.5 else {})
-    capacity = Capacity(cpu_millis=random.choice((600, 1000)), memory_mb=random.choice((1024, 1536)))
-    return Node(labels=labels, platform="linux/amd64", capacity=capacity, address=f"10.0.0.{name[5:]}")
+def _nodes(random: Random) -> dict[str, Node]:
+    nodes = {}
+    for number in range(random.randint(3, 6)):
+        labels = {"region": random.choice(("north", "south"))} | ({"disk": "ssd"} if random.random() < 0.5 else {})
+        capacity = Capacity(cpu_millis=random.choice((600, 1000)), memory_mb=random.choice((1024, 1536)))
+        nodes[f"node-{number}"] = node(labels, capacity, number)
+    return nodes
+
+
+def node(labels: dict[str, str], capacity: Capacity, number: int) -> Node:
+    return Node(labels=labels, platform="linux/amd64", capacity=capacity, address=f"10.0.0.{number}")
 
 
 def _rates(random: Random) -> Rates:
