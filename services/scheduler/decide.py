@@ -12,10 +12,11 @@ from services.scheduler.draft import Draft
 from services.scheduler.environments import decide_environment
 from services.scheduler.looks import Look
 from services.scheduler.nodes import decide_fleet, decide_node, losing
+from services.scheduler.pools import decide_pool
 from services.scheduler.state import State, Target
 from shared.service import MAX_BATCH, Decision, Plan
 
-_ORDER = ("fleet", "node", "environment")
+_ORDER = ("fleet", "node", "environment", "pool")
 
 
 def decide(state: State, now: datetime) -> Plan:
@@ -53,7 +54,7 @@ class _Pass:
 
     def take(self, target: Target) -> bool:
         """Look at one target; False ends the pass, with what is left for the next one."""
-        if target[0] == "environment" and any(decision.about == "node" for decision in self.decisions):
+        if target[0] in ("environment", "pool") and any(decision.about == "node" for decision in self.decisions):
             self.more = True  # replicas follow what is in the log about their nodes
             return False
         decisions, drafts = self._decide(target)
@@ -76,6 +77,8 @@ class _Pass:
         match target:
             case ("environment", *key):
                 return decide_environment(self.state, tuple(key), self.now)
+            case ("pool", *key):
+                return decide_pool(self.state, tuple(key), self.now)
             case ("node", name):
                 return decide_node(self.state, name, self.now, self.losing)
             case _:

@@ -1,7 +1,7 @@
 """A deploy request on its way to serve: the phases of a red/green deployment, and of a stateful one.
 
-    pending → placing → starting → healthchecking → promoting → draining_old → succeeded
-    pending → stopping_old → starting → healthchecking → promoting → succeeded
+    pending [→ building] → placing → starting → healthchecking → promoting → draining_old → succeeded
+    pending [→ building] → stopping_old → starting → healthchecking → promoting → succeeded
 
 Each phase is a function that says what comes next, or None to wait; every phase that waits has its deadline in the
 record. Promotion is one commit, and the atomic switch of traffic. A newer request supersedes an older one; what is
@@ -21,12 +21,14 @@ from services.scheduler.stateful import blockers, start_one
 from services.scheduler.workload import Template, template
 from shared import subjects
 from shared.codec import digest
+from shared.model.build import TERMINAL_STATES, BuildStatus
 from shared.model.deployment import ActiveRelease, Deployment, Phase, Scale, Transition
 from shared.model.environment import Environment
 from shared.model.release import DeployRequest, Release
 from shared.subjects import Key
 
 RELEASE_SECONDS = 60
+BUILDING_SECONDS = 3600
 PLACING_SECONDS = 600
 STARTING_SECONDS = 600
 STOPPING_SECONDS = 600
@@ -137,20 +139,38 @@ def _pending(rollout: Rollout, record: Deployment) -> Step | None:
         if rollout.draft.now < record.deadline:
             return None
         return Step("failed", f"release {record.version} does not exist")
-    if not release.image:
-        return Step("failed", f"release {record.version} names build {release.build}: releases need an image here")
     fixes: dict[str, Any] = {
-        "image": release.image,
-        "platforms": release.platforms,
+        "image": release.image or record.image,
+        "platforms": release.platforms or record.platforms,
         "release_digest": digest(release),
         "replicas": max(1, rollout.wanted, rollout.spec.replicas.min),
         "previous": rollout.active.version,
     }
+    if not fixes["image"]:
+        return Step("building", f"build {release.build}", rollout.deadline(BUILDING_SECONDS), fixes)
     if release.service.stateful:
         return Step("stopping_old", "", rollout.deadline(STOPPING_SECONDS), {**fixes, "replicas": 1})
     if record.rollback and (warm := _warm_set(rollout, record.version, fixes["replicas"])):
         return Step("promoting", f"the replicas of {warm} are warm", None, {**fixes, "adopts": warm})
     return Step("placing", "", rollout.deadline(PLACING_SECONDS), fixes)
+
+
+def _building(rollout: Rollout, record: Deployment) -> Step | None:
+    """The image and platforms of the build go into the deployment; the release is the user's and stays as it is."""
+    release = rollout.release
+    if release is None or release.build is None:
+        return Step("failed", f"release {record.version} does not exist")
+    key = (*rollout.environment[:2], release.build)
+    status = rollout.draft.state.get(subjects.BUILD_STATUS, key, BuildStatus)
+    if status is None or status.state not in TERMINAL_STATES:
+        return None
+    rollout.draft.because(rollout.draft.state.sequence_of(subjects.BUILD_STATUS, key))
+    if status.state != "succeeded":
+        return Step("failed", f"build {release.build} {status.state}: {status.error or 'no reason given'}")
+    if not status.image:
+        return Step("failed", f"build {release.build} succeeded without an image")
+    built = record.model_copy(update={"image": status.image, "platforms": status.platforms or record.platforms})
+    return _pending(rollout, built)
 
 
 def _warm_set(rollout: Rollout, version: str, wanted: int) -> str:
@@ -296,6 +316,7 @@ def _draining_old(rollout: Rollout, record: Deployment) -> Step | None:
 
 _PHASES: dict[Phase, Callable[[Rollout, Deployment], Step | None]] = {
     "pending": _pending,
+    "building": _building,
     "placing": _placing,
     "stopping_old": _stopping_old,
     "starting": _starting,

@@ -19,6 +19,7 @@ from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.environment import Environment, ServiceSpec
 from shared.model.release import DeployRequest, Release
+from shared.model.route import Routed
 from shared.service import Decision
 from shared.subjects import Key
 
@@ -144,7 +145,11 @@ def _replicas(key: Key, spec: Environment, active: ActiveRelease, members: list[
         deployment = item.assignment.deployment
         if not (active.version and deployment == active.deployment) and deployment not in protected:
             replace.end([item], f"release {item.assignment.release} does not serve", draft)
-    replace.progress(members, key, draft)
+    replace.progress(members, _routed(key, draft), draft)
+
+
+def _routed(key: Key, draft: Draft) -> Routed | None:
+    return draft.state.get(subjects.ROUTED_ENVIRONMENT, key, Routed)
 
 
 def _deploying(key: Key, draft: Draft) -> bool:
@@ -205,7 +210,7 @@ def _tear_down(state: State, key: Key, now: datetime) -> tuple[list[Decision], l
             draft.change(subjects.DEPLOYMENT, (*key, id), deployments.enter(record, step, draft))
     members = replicas_of(state, ("environment", *key))
     replace.end(members, "the environment is deleted", draft)
-    replace.progress(members, key, draft)
+    replace.progress(members, _routed(key, draft), draft)
     if draft.changes or members:
         decision = draft.decision()
         return ([decision] if decision is not None else []), [draft]

@@ -1,6 +1,6 @@
 """`fold`: one version of one record into the state and its indexes, marking what has to be looked at."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 from services.scheduler.policy import policy_of
@@ -40,38 +40,48 @@ def fold(state: State, version: Version) -> None:
         table.pop(version.key, None)
     else:
         table[version.key] = version
-    _index(state, version, old)
+    index = _INDEX.get(version.kind)
+    if index is not None:
+        index(state, version, old)
 
 
 def target_of(ref: WorkloadRef) -> Target:
     return (ref.kind, *ref.key.split("/"))
 
 
-def _index(state: State, version: Version, old: Version | None) -> None:
+def _index_environment(state: State, version: Version, old: Version | None) -> None:
     kind, key = version.kind, version.key
-    if kind in _OF_ENVIRONMENT:
-        environment = key[:3]
-        if kind in _HISTORY:
-            _member(state.history_of, environment, (kind, key), version.record is not None)
-        if kind in (subjects.DEPLOY, subjects.DEPLOYMENT):
-            _member(state.open_of, environment, key[3], _open(state, key))
-        if kind in _VOLUMES:
-            here = any(key in state.tables[volume] for volume in _VOLUMES)
-            _member(state.volumes_of, environment, key, here)
-        if kind in _SCALING:
-            _sync_demand(state, environment)
+    environment = key[:3]
+    if kind in _HISTORY:
+        _member(state.history_of, environment, (kind, key), version.record is not None)
+    if kind in (subjects.DEPLOY, subjects.DEPLOYMENT):
+        _member(state.open_of, environment, key[3], _open(state, key))
+    if kind in _VOLUMES:
+        _member(state.volumes_of, environment, key, any(key in state.tables[volume] for volume in _VOLUMES))
+    if kind in _SCALING:
+        _sync_demand(state, environment)
+    release = version.record
+    if isinstance(release, Release) and release.build is not None:
+        _member(state.awaits_build, (*key[:2], release.build), environment, True)
+    state.mark(("environment", *environment))
+
+
+def _index_build(state: State, version: Version, old: Version | None) -> None:
+    for environment in state.awaits_build.get(version.key, ()):
         state.mark(("environment", *environment))
-    elif kind is subjects.ACTIVATION:
-        _index_activation(state, version)
-    elif kind is subjects.ASSIGNMENT:
-        _index_assignment(state, version, old)
-    elif kind is subjects.INSTANCE:
-        _sync_reservation(state, key)
-        _mark_replica(state, key)
-    elif kind in _OF_NODE:
-        _index_node(state, key[0], kind, version, old)
-    elif kind is subjects.FLEET:
-        state.mark(FLEET_TARGET)
+
+
+def _index_pool(state: State, version: Version, old: Version | None) -> None:
+    state.mark(("pool", *version.key))
+
+
+def _index_fleet(state: State, version: Version, old: Version | None) -> None:
+    state.mark(FLEET_TARGET)
+
+
+def _index_instance(state: State, version: Version, old: Version | None) -> None:
+    _sync_reservation(state, version.key)
+    _mark_replica(state, version.key)
 
 
 def _sync_demand(state: State, environment: Key) -> None:
@@ -84,7 +94,7 @@ def _sync_demand(state: State, environment: Key) -> None:
         state.follows_demand.discard(environment)
 
 
-def _index_activation(state: State, version: Version) -> None:
+def _index_activation(state: State, version: Version, old: Version | None) -> None:
     environment = version.key[1:]
     latest = state.activations.get(environment)
     if version.record is not None and (latest is None or latest.sequence < version.sequence):
@@ -116,10 +126,11 @@ def _index_assignment(state: State, version: Version, old: Version | None) -> No
         state.mark(("node", key[0]))
 
 
-def _index_node(state: State, name: str, kind: Kind, version: Version, old: Version | None) -> None:
+def _index_node(state: State, version: Version, old: Version | None) -> None:
+    (name,) = version.key
     _sync_node(state, name)
     state.mark(("node", name))
-    if kind is subjects.NODE:
+    if version.kind is subjects.NODE:
         if (version.record is None) != (old is None or old.record is None):
             state.mark(FLEET_TARGET)
         elif version.record is not None:
@@ -183,3 +194,16 @@ def _member(index: dict[G, set[E]], group: G, key: E, here: bool) -> None:
         index[group].discard(key)
         if not index[group]:
             del index[group]
+
+
+_INDEX: dict[Kind, Callable[[State, Version, Version | None], None]] = {
+    **dict.fromkeys(_OF_ENVIRONMENT, _index_environment),
+    **dict.fromkeys(_OF_NODE, _index_node),
+    subjects.BUILD_STATUS: _index_build,
+    subjects.POOL: _index_pool,
+    subjects.ROUTED_POOL: _index_pool,
+    subjects.ACTIVATION: _index_activation,
+    subjects.ASSIGNMENT: _index_assignment,
+    subjects.INSTANCE: _index_instance,
+    subjects.FLEET: _index_fleet,
+}

@@ -20,7 +20,6 @@ from services.scheduler.workload import Template
 from shared import subjects
 from shared.model.assignment import Desired
 from shared.model.route import Routed
-from shared.subjects import Key
 
 DRAIN_SECONDS = 30
 PROXY_LIVE_SECONDS = 15
@@ -191,9 +190,8 @@ def move(item: Replica, desired: Desired, why: str, draft: Draft) -> None:
     draft.because(item.version.sequence)
 
 
-def progress(members: Sequence[Replica], environment: Key, draft: Draft) -> None:
-    """Go on with what drains and what stops, whatever set it belongs to."""
-    routed = draft.state.get(subjects.ROUTED_ENVIRONMENT, environment, Routed)
+def progress(members: Sequence[Replica], routed: Routed | None, draft: Draft) -> None:
+    """Go on with what drains and what stops, whatever set it belongs to. `routed` is what the routes have taken in."""
     for item in members:
         if item.assignment.desired == "drain" and (why := _drained(item, routed, draft)):
             move(item, "stop", why, draft)

@@ -22,17 +22,18 @@ from shared.subjects import Key, Kind
 
 SERVICE = "scheduler"
 Target = tuple[str, ...]
-"""What is looked at: `("environment", project, app, environment)`, `("node", name)` or `("fleet",)`."""
+"""What is looked at: `("environment", project, app, environment)`, `("pool", …)`, `("node", name)` or `("fleet",)`."""
 
 FLEET_TARGET: Target = ("fleet",)
 READS: tuple[Kind, ...] = (
     subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.VOLUME, subjects.NODE_CONTROL,
     subjects.NODE, subjects.INSTANCE, subjects.ACTIVATION,
     subjects.FLEET, subjects.NODE_STATUS, subjects.ASSIGNMENT, subjects.DEPLOYMENT, subjects.ACTIVE, subjects.SCALE,
-    subjects.VOLUME_STATUS, subjects.ROUTED_ENVIRONMENT,
+    subjects.VOLUME_STATUS,
+    subjects.POOL, subjects.BUILD_STATUS, subjects.ROUTED_ENVIRONMENT, subjects.ROUTED_POOL,
     subjects.DECISION, subjects.NOTICE,
 )  # fmt: skip
-REMEMBERED = frozenset({subjects.ENVIRONMENT, subjects.NODE})
+REMEMBERED = frozenset({subjects.ENVIRONMENT, subjects.NODE, subjects.POOL})
 """Kinds whose tombstone says something: no record at all means hold, only a tombstone tears down."""
 
 M = TypeVar("M", bound=BaseModel)
@@ -70,6 +71,8 @@ class State:
         self.draining: dict[Target, set[Key]] = {}
         self.history_of: dict[Key, set[tuple[Kind, Key]]] = {}
         """The releases, requests and deployments of an environment."""
+        self.awaits_build: dict[Key, set[Key]] = {}
+        """The environments with a release that a build makes: `(project, app, build)`."""
         self.volumes_of: dict[Key, set[Key]] = {}
         """The volumes of an environment, wanted or pinned."""
         self.open_of: dict[Key, set[str]] = {}

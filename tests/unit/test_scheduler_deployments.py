@@ -1,13 +1,18 @@
 """Deployments: from a request to traffic, or to a reason why not. Scenario names are those of the reference."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from scheduler_world import ENV, World, request_id
 
 from shared import subjects
+from shared.model.build import BuildStatus
 from shared.model.deployment import Scale
 from shared.model.release import DeployRequest, Release
 from shared.model.run import Healthcheck, RunSpec
 
+BUILD = request_id(77)
 FIRST, SECOND, THIRD = request_id(1), request_id(2), request_id(3)
 
 
@@ -266,12 +271,48 @@ def test_w26_a_deployment_starts_at_least_one_replica_and_scale_to_zero_begins_t
     assert len(world.replicas()) == 1
 
 
-def test_a_release_with_neither_image_nor_builder_fails_with_the_reason(world: World) -> None:
-    world.publish(subjects.RELEASE, (*ENV, "2"), Release(build=request_id(9)))
+def building(world: World) -> None:
+    world.publish(subjects.RELEASE, (*ENV, "2"), Release(build=BUILD))
     world.deploy(2)
     world.settle()
+    assert world.deployment(SECOND).phase == "building"
+
+
+def finish(world: World, **fields: Any) -> None:
+    status = BuildStatus(pool="default", owner="team", queued_at=world.now, **fields)
+    world.publish(subjects.BUILD_STATUS, (*ENV[:2], BUILD), status)
+    world.settle()
+
+
+def test_building_waits_for_the_build_and_takes_its_image_and_platforms(world: World) -> None:
+    building(world)
+    finish(world, state="running")
+    assert world.deployment(SECOND).phase == "building"
+    world.node("n4", platform="linux/arm64")
+    finish(world, state="succeeded", image="registry/web@sha256:12", platforms=("linux/arm64",))
+    world.cooperate()
+    assert world.active().version == "2"
+    assert (world.active().image, world.active().platforms) == ("registry/web@sha256:12", ("linux/arm64",))
+    assert {record.run.image for record in world.replicas(release=2).values()} == {"registry/web@sha256:12"}
+    assert {node for node, _ in world.replicas(release=2)} == {"n4"}
+
+
+@pytest.mark.parametrize("state", ["failed", "canceled"])
+def test_a_build_that_ends_without_an_image_ends_its_deployment_with_the_error(world: World, state: Any) -> None:
+    building(world)
+    finish(world, state=state, error="no Dockerfile")
+    assert world.deployment(SECOND).error == f"build {BUILD} {state}: no Dockerfile"
+    assert world.active().version == "1"
+
+
+def test_building_has_its_deadline_of_an_hour(world: World) -> None:
+    building(world)
+    world.now += timedelta(seconds=3599)
+    world.beat()
+    world.settle()
+    assert world.deployment(SECOND).phase == "building"
+    world.advance(1)
     assert world.deployment(SECOND).phase == "failed"
-    assert "build" in world.deployment(SECOND).error
 
 
 def test_a_request_at_or_below_the_floor_never_starts_and_says_so(world: World) -> None:
