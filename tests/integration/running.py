@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from shared.model.deployment import Scale
 from shared.model.environment import Environment
 from shared.runtime import records
 from shared.runtime.bus import Bus
@@ -35,7 +36,7 @@ async def ask(bus: Bus, key: Key, replicas: int) -> int:
 async def counts(bus: Bus, key: Key) -> list[int]:
     """Every version of the counter of an environment, in the order of the log."""
     versions = [records.version_of(message) for message in await records.history(bus, SCALE.subject(*key))]
-    return [version.record.effective_replicas for version in versions if version.record is not None]  # type: ignore[attr-defined]
+    return [version.record.effective_replicas for version in versions if isinstance(version.record, Scale)]
 
 
 class Running:
