@@ -33,13 +33,16 @@ class Bus:
         self._replicated = replicated
         self._in_check: dict[str, int] = {}
         self.rates = rates
+        self.fate: Callable[[Sequence[Message]], float | None] = lambda messages: None
+        """A history may say after how many seconds a request lands, unanswered. None = as the seed has it."""
 
     def request(self, messages: Sequence[Message], answer: Callable[[Answer], None]) -> None:
         """Publish: one message plainly, several as one batch. `answer` is called once."""
         travel = self._random.uniform(0.0002, 0.003)
-        late = self._random.random() < self.rates.late_landing
+        decided = self.fate(messages)
+        late = decided is not None or self._random.random() < self.rates.late_landing
         if late:
-            travel = self._random.uniform(TIMEOUT_SECONDS * 0.9, TIMEOUT_SECONDS * 4)
+            travel = decided or self._random.uniform(TIMEOUT_SECONDS * 0.9, TIMEOUT_SECONDS * 4)
         lost = late or self._random.random() < self.rates.lost_answer
         dropped = not late and self._random.random() < self.rates.lost_request
         answered = [False]

@@ -9,13 +9,16 @@ from typing import Any
 from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.assignment import Assignment
 from shared.model.deployment import ActiveRelease, Deployment
+from shared.model.environment import Environment
 from shared.model.node import Node, NodeControl, NodeStatus
-from shared.model.release import Release
+from shared.model.release import DeployRequest, Release
 from shared.runtime import encode
 from shared.subjects import (
     ACTIVE,
     ASSIGNMENT,
+    DEPLOY,
     DEPLOYMENT,
+    ENVIRONMENT,
     KINDS,
     NODE,
     NODE_CONTROL,
@@ -66,6 +69,11 @@ class Convergence:
         for key, deployment in self._view.all(DEPLOYMENT, Deployment).items():
             if not deployment.terminal:
                 return f"deployment {'/'.join(key)} is {deployment.phase} until {deployment.deadline}"
+        for key, request in self._view.all(DEPLOY, DeployRequest).items():
+            active = self._view.get(ACTIVE, key[:3], ActiveRelease) or ActiveRelease()
+            known = self._view.get(DEPLOYMENT, key, Deployment) is not None or key[3] <= active.request_floor
+            if not known and self._view.get(ENVIRONMENT, key[:3], Environment) is not None:
+                return f"request {'/'.join(key)} for release {request.version} has no deployment"
         return ""
 
     def _nodes(self) -> str:

@@ -91,7 +91,7 @@ class Instance(Process, Generic[State]):
         self.term = 0
         self.leading = False
         self._tenure = 0
-        self._in_flight = False
+        self.in_flight = False
         self._look_at = NEVER
         self._wake_token = 0
         self._lease_revision = 0
@@ -117,7 +117,7 @@ class Instance(Process, Generic[State]):
     @property
     def busy(self) -> bool:
         """Whether a commit is under way or there is something to decide."""
-        return self._in_flight or bool(self._unreadable or self.service.decide(self.state, self.now()).decisions)
+        return self.in_flight or bool(self._unreadable or self.service.decide(self.state, self.now()).decisions)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Instance(Process, Generic[State]):
 
     def _end_term(self) -> None:
         self.term = 0
-        self.leading = self._in_flight = False
+        self.leading = self.in_flight = False
         self._tenure += 1
 
     # -- deciding -----------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class Instance(Process, Generic[State]):
         if at != self._look_at:
             return
         self._look_at = NEVER
-        if not self.leading or self._in_flight:
+        if not self.leading or self.in_flight:
             return
         if not self._holds_lease():
             self._step_down()
@@ -288,7 +288,7 @@ class Instance(Process, Generic[State]):
     def _commit(self, outgoing: Sequence[Outgoing], stored: Callable[[range], None]) -> None:
         """One at a time. The process may be stopped between the decision and its sending: hence the fence."""
         assert outgoing, f"{self.name} has decided something that changes and explains nothing"
-        self._in_flight = True
+        self.in_flight = True
         self._count_commit()
         pieces = [outgoing] if self._flaws.atomic else [[item] for item in outgoing]
         batches = [commit(self.service.name, self.term, piece, fence=self._flaws.fence) for piece in pieces]
@@ -305,7 +305,7 @@ class Instance(Process, Generic[State]):
     ) -> None:
         if tenure != self._tenure:
             return
-        self._in_flight = False
+        self.in_flight = False
         again = self._random.uniform(*RETRY_SECONDS)
         match _judge(answer, len(outgoing), any(item.expected is not None for item in outgoing)):
             case StoredAnswer() as outcome:
@@ -316,7 +316,7 @@ class Instance(Process, Generic[State]):
             case Refused():
                 self.later(again, self._look_soon)
             case NotStored():
-                self._in_flight = True
+                self.in_flight = True
                 self.later(again, partial(self._once_more, tenure, outgoing, stored))
             case Unknown():
                 self._end_term()

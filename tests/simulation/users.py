@@ -46,7 +46,7 @@ class Users:
             self._environment(key)
             self.deploy(key, self.release(key, "exec:good"))
         for number, key in enumerate(ENVIRONMENTS):
-            self._domain(f"site-{number}", key)
+            self.domain(f"site-{number}", key)
         self._step_later()
 
     def rest(self) -> None:
@@ -70,7 +70,7 @@ class Users:
             (1, self._repeat),
             (3, lambda: self._environment(key)),
             (2, self._control),
-            (1, lambda: self._domain(f"site-{self._random.randrange(4)}", key)),
+            (1, lambda: self._move_domain(f"site-{self._random.randrange(4)}", key)),
             (3, self._publish_nonsense),
             (0.4, lambda: self._put(ENVIRONMENT, key, None)),
         )
@@ -88,7 +88,7 @@ class Users:
         )
 
     def release(self, key: Key, image: str = "") -> str:
-        """A new release; most of them work."""
+        """A new release; most of them work, and one with a named image has no special wishes."""
         self._versions[key] += 1
         version = str(self._versions[key])
         spec = ServiceSpec(
@@ -100,8 +100,8 @@ class Users:
                 stop_grace_seconds=2,
             ),
             placement=Placement(
-                constraints={"disk": "ssd"} if self._random.random() < 0.1 else {},
-                distinct_nodes=self._random.random() < 0.15,
+                constraints={"disk": "ssd"} if not image and self._random.random() < 0.1 else {},
+                distinct_nodes=not image and self._random.random() < 0.15,
             ),
         )
         image = image or self._random.choices(("exec:good", BAD_IMAGE, SICK_IMAGE), (8, 1, 1))[0]
@@ -134,15 +134,19 @@ class Users:
         record = None if done else NodeControl(schedulable=self._random.random() < 0.5, drain=drain)
         self._put(NODE_CONTROL, (node,), record)
 
-    def _domain(self, name: str, key: Key) -> None:
-        project, app, environment = key
+    def domain(self, name: str, key: Key, hostname: str = "", path_prefix: str = "") -> None:
+        """A hostname that leads to an environment."""
+        hostname = hostname or f"{name}.example.com"
+        domain = Domain(hostname=hostname, path_prefix=path_prefix, environment="/".join(key[1:]))
+        self._put(DOMAIN, (key[0], name), domain)
+
+    def _move_domain(self, name: str, key: Key) -> None:
+        """Somewhere else, where it may be in another's way; or away."""
         if self._random.random() < 0.2:
-            self._put(DOMAIN, (project, name), None)
+            self._put(DOMAIN, (key[0], name), None)
             return
-        prefix = self._random.choice(("", "/a", "/a/b"))
         hostname = self._random.choice((f"{name}.example.com", "www.example.com", "*.example.com"))
-        domain = Domain(hostname=hostname, path_prefix=prefix, environment=f"{app}/{environment}")
-        self._put(DOMAIN, (project, name), domain)
+        self.domain(name, key, hostname, self._random.choice(("", "/a", "/a/b")))
 
     def _publish_nonsense(self) -> None:
         """Over a record that is there, or where there was none; once or many times."""

@@ -1,0 +1,356 @@
+"""The histories that the suite starts from: each breaks a plausible design (RELIABILITY.md)."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+
+from shared.model.assignment import Assignment, Instance
+from shared.model.deployment import ActiveRelease, Deployment
+from shared.model.environment import Environment, Replicas
+from shared.model.node import Capacity, NodeStatus
+from shared.model.route import InternalService, Routed, RouteManifest
+from shared.runtime import encode
+from shared.subjects import (
+    ACTIVE,
+    ASSIGNMENT,
+    DEPLOY,
+    DEPLOYMENT,
+    ENVIRONMENT,
+    INSTANCE,
+    NODE_STATUS,
+    NOTICE,
+    ROUTE_INTERNAL,
+    ROUTE_MANIFEST,
+    ROUTED_ENVIRONMENT,
+    TERM,
+    Key,
+)
+
+from .bus import Answer
+from .faults import Rates
+from .interpreter import NO_FLAWS, Flaws
+from .invariants import Violation
+from .users import ENVIRONMENTS
+from .wire import Message, put
+from .world import World, node
+
+WEB = ENVIRONMENTS[0]
+BAD_BODIES = (b"", b"{", b'{"nonsense": 1}', b"\xff\xfe", b'{"replicas": {"min": "two"}}')
+
+
+def environment(replicas: int, drain_window_seconds: float = 5) -> Environment:
+    return Environment(replicas=Replicas(min=replicas, max=replicas + 2), drain_window_seconds=drain_window_seconds)
+
+
+class Story:
+    """A calm world of three nodes with one environment, told step by step."""
+
+    def __init__(self, *, replicated: bool = False, flaws: Flaws = NO_FLAWS) -> None:
+        roomy = {f"node-{n}": node({"region": "north"}, Capacity(cpu_millis=2000, memory_mb=4096), n) for n in range(3)}
+        self.world = World(11, rates=Rates(), nodes=roomy, replicated=replicated, flaws=flaws)
+        self.log = self.world.log
+        self.view = self.world.safety.view
+        self.world.start()
+
+    def run(self, seconds: float) -> None:
+        self.world.timeline.run(seconds)
+
+    def put(self, replicas: int, key: Key = WEB, drain_window_seconds: float = 5) -> None:
+        self.log.publish(put(ENVIRONMENT, key, environment(replicas, drain_window_seconds)))
+
+    def deploy(self, key: Key = WEB) -> Key:
+        return self.world.users.deploy(key, self.world.users.release(key, "exec:good"))
+
+    def serving(self, replicas: int = 2) -> Key:
+        """The environment is deployed and serves; the key of its request."""
+        self.put(replicas)
+        request = self.deploy()
+        self.world.converge()
+        assert self.healthy() == replicas
+        return request
+
+    def healthy(self, key: Key = WEB) -> int:
+        active = self.view.get(ACTIVE, key, ActiveRelease)
+        mine = self.view.replicas(key)
+        return sum(
+            self.view.healthy(name)
+            for name, a in mine.items()
+            if a.desired == "run" and active and a.deployment == active.deployment
+        )
+
+    def endpoints(self, key: Key = WEB) -> list[str]:
+        record = self.view.get(ROUTE_INTERNAL, key, InternalService)
+        return [] if record is None else [endpoint.assignment for port in record.ports for endpoint in port.endpoints]
+
+    def stop_all(self, service: str) -> None:
+        for instance in self.world.instances:
+            if instance.service.name == service:
+                instance.crash()
+
+    def start_all(self) -> None:
+        for instance in self.world.instances:
+            instance.start()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 120) -> None:
+        assert self.world.timeline.run(seconds, condition), "the condition did not come to hold"
+
+
+def test_a_bad_version_that_is_last_at_the_load_does_not_rule() -> None:
+    story = Story()
+    story.serving(2)
+    story.stop_all("scheduler")
+    for body in BAD_BODIES:
+        story.log.publish(Message(ENVIRONMENT.subject(*WEB), body))
+    story.start_all()
+    story.world.converge()
+    restored = story.log.versions_of(ENVIRONMENT.subject(*WEB))[-1]
+    assert story.log.read(restored).record == environment(2)
+    assert encode.RESTORES in restored.headers
+    assert story.healthy() == 2
+
+
+def test_a_users_correction_wins_over_the_restoring_of_what_was_there() -> None:
+    story = Story()
+    story.serving(2)
+    story.log.publish(Message(ENVIRONMENT.subject(*WEB), b"{"))
+    story.put(3)
+    story.world.converge()
+    assert story.view.get(ENVIRONMENT, WEB, Environment) == environment(3)
+    assert story.healthy() == 3
+
+
+def test_a_flood_of_bad_versions_leaves_the_good_one_in_force() -> None:
+    story = Story()
+    story.serving(2)
+    for number in range(300):
+        story.log.publish(Message(ENVIRONMENT.subject(*WEB), BAD_BODIES[number % len(BAD_BODIES)]))
+        if number % 50 == 0:
+            story.run(0.02)
+    story.world.converge()
+    assert story.view.get(ENVIRONMENT, WEB, Environment) == environment(2)
+    assert story.healthy() == 2
+
+
+def test_a_bad_record_where_there_never_was_one_becomes_a_tombstone() -> None:
+    story = Story()
+    subject = ENVIRONMENT.subject("shop", "unheard-of", "production")
+    story.log.publish(Message(subject, b"{"))
+    story.world.converge()
+    last = story.log.versions_of(subject)[-1]
+    assert encode.is_tombstone(last.headers)
+    assert last.headers[encode.RESTORES] == "0"
+
+
+@pytest.mark.parametrize("lands_after_seconds", [1.9, 2.5, 6.0])
+def test_a_commit_of_unknown_outcome_that_lands_late_is_seen_or_refused(lands_after_seconds: float) -> None:
+    """It lands before the new term, and is known when that begins; or after it, and the fence refuses it."""
+    story = Story()
+    story.serving(2)
+    sent = _delay_the_next_commit(story, lands_after_seconds)
+    story.deploy()
+    story.until(lambda: bool(sent))
+    story.world.converge()
+    assert story.healthy() == 2
+    assert len(story.log.versions_of(TERM.subject("scheduler"))) == 2, "an unknown outcome ends the term"
+
+
+def _delay_the_next_commit(story: Story, seconds: float) -> list[int]:
+    """The scheduler's next batch lands so late, and its answer never comes; what was last when it was sent."""
+    sent: list[int] = []
+
+    def fate(messages: Sequence[Message]) -> float | None:
+        if sent or len(messages) < 3 or messages[0].headers.get(encode.SERVICE) != "scheduler":
+            return None
+        sent.append(story.log.last_sequence)
+        return seconds
+
+    story.world.bus.fate = fate
+    return sent
+
+
+def test_a_replicated_log_refuses_concurrent_checks_and_the_leader_tries_again() -> None:
+    story = Story(replicated=True)
+    story.serving(2)
+    leader = story.world.leader("scheduler")
+    refusals = []
+
+    def rival(answer: Answer) -> None:
+        if answer is not None and "error" in answer:
+            refusals.append(answer["error"]["err_code"])
+
+    for key in ENVIRONMENTS:
+        story.put(2, key)
+        story.deploy(key)
+    for _ in range(200):
+        fenced = put(NOTICE, ("scheduler", "rival", "x"), None)
+        headers = {encode.EXPECTED: str(leader.term), encode.EXPECTED_SUBJECT: TERM.subject("scheduler")}
+        story.world.bus.request([Message(fenced.subject, b"", {**fenced.headers, **headers})], rival)
+        story.run(0.002)
+    assert set(refusals) == {10164}
+    story.world.converge()
+    assert [story.healthy(key) for key in ENVIRONMENTS] == [2, 2, 2]
+
+
+def test_a_request_that_is_published_again_long_after_its_deployment_was_trimmed_never_starts() -> None:
+    story = Story()
+    request = story.serving(1)
+    old = story.view.version(DEPLOY, request)
+    assert old is not None
+    story.log.publish(put(ENVIRONMENT, WEB, None))
+    story.until(lambda: story.view.version(DEPLOYMENT, request).record is None)  # type: ignore[union-attr]
+    story.world.converge()
+    story.put(1)
+    story.log.publish(put(DEPLOY, request, old.record))
+    story.world.converge()
+    assert story.view.get(DEPLOYMENT, request, Deployment) is None
+    assert not story.view.replicas(WEB)
+    story.deploy()
+    story.world.converge()
+    assert story.healthy() == 1
+
+
+def test_a_replica_whose_slot_was_given_to_another_is_served_no_more_although_it_still_says_healthy() -> None:
+    story = Story()
+    story.serving(2)
+    agent = next(agent for agent in story.world.agents if agent.replicas)
+    old = next(iter(agent.replicas))
+    agent.cut_off = True
+    story.until(lambda: story.view.lost(agent.name))
+    story.until(lambda: story.healthy() == 2)
+    story.run(5)
+    instance = story.view.get(INSTANCE, (agent.name, old), Instance)
+    assert instance is not None and instance.state == "healthy"
+    assert old not in story.endpoints() and len(story.endpoints()) == 2
+    agent.cut_off = False
+    story.until(lambda: old not in agent.replicas)
+    story.world.converge()
+    assert old not in story.endpoints() and len(story.endpoints()) == 2
+    status = story.view.get(NODE_STATUS, (agent.name,), NodeStatus)
+    assert status is not None and status.state == "alive"
+
+
+def test_a_late_report_about_an_assignment_that_is_gone_changes_nothing() -> None:
+    story = Story()
+    story.serving(1)
+    (key,) = story.view.replicas(WEB)
+    late = story.view.version(INSTANCE, key)
+    assert late is not None
+    story.deploy()
+    story.world.converge()
+    assert key not in story.view.replicas(WEB)
+    story.log.publish(put(INSTANCE, key, late.record))
+    story.world.converge()
+    assert key[1] not in story.endpoints()
+    assert story.healthy() == 1
+
+
+def test_a_route_version_that_was_decided_before_a_promotion_does_not_count_as_having_taken_it_in() -> None:
+    """Routes decides, is stopped, and sends after the promotion: the sequence is higher, what it covers is not."""
+    story = Story()
+    story.serving(1)
+    routes = story.world.leader("routes")
+    old = set(story.endpoints())
+    story.deploy()
+    story.until(lambda: _phase(story) == "healthchecking")
+    story.world.users.domain("site", WEB)
+    story.until(lambda: routes.in_flight)
+    routes.pause()
+    story.until(lambda: _phase(story) == "draining_old")
+    promoted = story.view.version(ACTIVE, WEB)
+    assert promoted is not None
+    routes.resume()
+    story.until(lambda: story.log.last_of(ROUTE_MANIFEST.subject()) > promoted.sequence)
+    manifest = story.log.current(ROUTE_MANIFEST)[()]
+    assert isinstance(manifest, RouteManifest) and manifest.covers < promoted.sequence
+    routed = story.view.get(ROUTED_ENVIRONMENT, WEB, Routed)
+    assert routed is not None and routed.active_sequence < promoted.sequence
+    assert set(story.endpoints()) == old
+    story.world.converge()
+    assert not old & set(story.endpoints())
+
+
+def _phase(story: Story) -> str:
+    return list(story.view.all(DEPLOYMENT, Deployment).values())[-1].phase
+
+
+def test_a_purge_by_a_leader_that_was_stopped_for_a_while_leaves_what_was_written_since() -> None:
+    """It had found a tombstone that nobody needs; meanwhile the environment is there again."""
+    story = Story()
+    story.serving(1)
+    story.log.publish(put(ENVIRONMENT, WEB, None))
+    story.world.converge()
+    tombstone = story.log.last_of(ENVIRONMENT.subject(*WEB))
+    story.put(2)
+    story.deploy()
+    story.world.converge()
+    story.log.purge(ENVIRONMENT.subject(*WEB), tombstone + 1)
+    story.stop_all("scheduler")
+    story.start_all()
+    story.world.converge()
+    assert story.view.get(ENVIRONMENT, WEB, Environment) == environment(2)
+    assert story.healthy() == 2
+
+
+def _two_leaders(flaws: Flaws = NO_FLAWS) -> Story:
+    """A leader is stopped in the middle of a rollout, with a commit in its hands; another finishes the rollout."""
+    story = Story(flaws=flaws)
+    story.put(6)
+    story.world.timeline.run(5)
+    first = story.world.leader("scheduler")
+    story.deploy()
+    story.until(lambda: first.in_flight)
+    first.pause()
+    story.until(
+        lambda: any(i.leading for i in story.world.instances if i.service.name == "scheduler" and i is not first)
+    )
+    story.until(lambda: story.healthy() == 6)
+    first.resume()
+    story.run(5)
+    return story
+
+
+def test_what_a_deposed_leader_still_sends_is_refused() -> None:
+    story = _two_leaders()
+    story.world.converge()
+    assert story.healthy() == 6
+    assert len(story.view.replicas(WEB)) == 6
+
+
+def test_without_the_fence_a_deposed_leader_breaks_the_invariants() -> None:
+    with pytest.raises(Violation, match="terms"):
+        _two_leaders(Flaws(fence=False))
+
+
+def test_a_leader_that_stops_cleanly_is_followed_at_once() -> None:
+    story = Story()
+    story.serving(1)
+    first = story.world.leader("scheduler")
+    before = story.world.timeline.now
+    first.stop()
+    story.until(lambda: any(i.leading for i in story.world.instances if i.service.name == "scheduler"))
+    assert story.world.timeline.now - before < timedelta(seconds=1.5)
+
+
+def test_an_election_marks_no_node_down() -> None:
+    story = Story()
+    story.serving(2)
+    for _ in range(3):
+        story.world.leader("scheduler").crash()
+        story.run(9)
+        story.start_all()
+        story.run(5)
+    for agent in story.world.agents:
+        history = story.log.versions_of(NODE_STATUS.subject(agent.name))
+        states = [story.log.read(stored).record for stored in history]
+        assert all(isinstance(state, NodeStatus) and state.state == "alive" for state in states)
+
+
+def test_assignments_do_not_move_while_nothing_happens() -> None:
+    story = Story()
+    story.serving(3)
+    before = story.log.last_sequence
+    story.run(600)
+    after = [stored for stored in story.log.messages(before) if stored.kind in (ASSIGNMENT, DEPLOYMENT, ROUTE_MANIFEST)]
+    assert after == []
+    assert all(isinstance(a, Assignment) and a.desired == "run" for a in story.view.replicas(WEB).values())
