@@ -72,7 +72,7 @@ def command(
     async def work(bus: Bus) -> None:
         explanation = await explain(bus, kind, key)
         if output is Format.JSON:
-            as_json(_plain(explanation, last))
+            as_json(plain(explanation, last))
         else:
             show(explanation, last)
 
@@ -127,7 +127,9 @@ def _filters(kind: Kind, key: Key, present: Sequence[Version]) -> Iterator[str]:
 
 
 async def _history(bus: Bus, subject_filter: str) -> list[Told]:
-    versions = [readable(message) for message in await records.history(bus, subject_filter)]
+    """Every version of the decisions that the filter matches."""
+    present = [version.kind.subject(*version.key) for version in await records.load(bus, [subject_filter])]
+    versions = [readable(message) for subject in present for message in await records.history(bus, subject)]
     return [
         Told(version.kind.subject(*version.key), version.sequence, version.record)
         for version in versions
@@ -212,7 +214,7 @@ def _inline(value: Any) -> str:
             return str(value)
 
 
-def _plain(explanation: Explanation, last: int) -> dict[str, Any]:
+def plain(explanation: Explanation, last: int) -> dict[str, Any]:
     decisions = sorted(explanation.decisions, key=lambda each: each.sequence)[-last:]
     return {
         "about": explanation.about,

@@ -44,7 +44,7 @@ def get(
 
     async def work(bus: Bus) -> None:
         if whole:
-            _show_one(await one(bus, wanted, key, at), output)
+            show_one(await one(bus, wanted, key, at), output)
         else:
             _show_list(wanted, await several(bus, wanted, key), output)
 
@@ -141,7 +141,7 @@ def plain(version: Version) -> dict[str, Any]:
     }
 
 
-def _show_one(version: Version, output: Format) -> None:
+def show_one(version: Version, output: Format) -> None:
     if output is Format.JSON:
         as_json(plain(version))
         return

@@ -13,6 +13,7 @@ import typer
 from services.cli.output import Format, Output, as_json_line, line, say
 from services.cli.plane import AgentSpec, Plane
 from services.cli.session import DEFAULT_DATA, Data, run_alone
+from shared import subjects
 from shared.runtime.bus import connect
 
 
@@ -89,12 +90,13 @@ async def _start(plane: Plane, port: int | None, output: Format) -> None:
 
 def how_to_go_on(plane: Plane) -> list[str]:
     """What to type next."""
-    data = os.path.relpath(plane.directory)
-    option = "" if Path(data) == DEFAULT_DATA else f" --data {data}"
+    directory, here = plane.directory, Path.cwd()
+    data = directory.relative_to(here) if directory.is_relative_to(here) else directory
+    option = "" if data == DEFAULT_DATA else f" --data {data}"
     return [
         f"Steersman runs at {plane.url}; its data and logs are in {data}. Ctrl-C stops it. In another terminal:",
         f"  steer apply -f examples/shop/manifests{option}",
         f"  steer deploy shop/web/production --image exec:v1 --wait{option}",
         f"  steer status{option}",
-        f"  nats --server {plane.url} sub '{'steer.>'}'",
+        f"  nats --server {plane.url} sub '{subjects.ASSIGNMENT.subject_filter}'",
     ]

@@ -74,12 +74,16 @@ class LiveWorld(World):
             remaining = deadline - clock()
             if remaining <= 0:
                 raise TimedOut(f"{waiting()} after {within:g} s")
-            for change in await changes(self._follower, remaining):
-                if change is None:
-                    self.versions.clear()
-                else:
-                    self.take(change)
+            await self.refresh(remaining)
         return found
+
+    async def refresh(self, within: float) -> None:
+        """Take in what has come, or comes within so many seconds."""
+        for change in await changes(self._follower, within):
+            if change is None:
+                self.versions.clear()
+            else:
+                self.take(change)
 
 
 async def changes(follower: Follower, within: float | None) -> list[Version | None]:
