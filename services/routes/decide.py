@@ -3,26 +3,28 @@
 A pass looks at a bounded number of records, in a fixed order, and stops when its batch is full: hosts, internal services
 and ports first, then `Routed`, then, once nothing is left, the manifest. Notices of conflicts take the room that remains.
 
-`settle` drops what the pass found in order and nothing has touched since, and looks once more at what it changed. It
-believes no plan, so whatever happened between a decision and its commit stays to be looked at.
+`settle` drops what the pass has looked at. What was touched between a decision and its commit has a newer mark, and stays
+to be looked at; and so does a host in dispute, until its notices are all there.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from services.routes import conflicts, hosts, ports, versions
 from services.routes.conflicts import Dispute
 from services.routes.serving import View
-from services.routes.world import Env, Item, Mark, Route, State
+from services.routes.world import Item, Mark, Route, State
 from services.routes.written import subject_of, term_of
 from shared import codec, route_digest, subjects
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route
 from shared.service import MAX_BATCH, Change, Decision, Plan
 from shared.subjects import ROUTE_MANIFEST
 
-ENVIRONMENT = subjects.ENVIRONMENT.name
 HOST = subjects.ROUTE_HOST.name
 INTERNAL = subjects.ROUTE_INTERNAL.name
 L4 = subjects.ROUTE_L4.name
@@ -48,7 +50,7 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Draft:
-    """A version, or a part of one, in the making. `looks` are the marks of what was found in order."""
+    """A version, or a part of one, in the making. `looks` are the marks of what is in order once it is stored."""
 
     state: State
     digest: int
@@ -63,7 +65,7 @@ class Draft:
 
 def decide(state: State, now: datetime) -> Plan:
     """The next batch, and when to look again."""
-    if not state.dirty and not versions.unclosed(state):
+    if not state.dirty and not state.dirty_environments and not versions.unclosed(state):
         return Plan()
     opens = versions.opens_at(state, now)
     if opens > now:
@@ -77,47 +79,41 @@ def decide(state: State, now: datetime) -> Plan:
 
 
 def settle(state: State, plan: Plan, now: datetime) -> None:
-    """Drop what is in order."""
-    if plan.wake_at is not None and plan.wake_at > now:
+    """Drop what the pass has looked at and nothing has touched since."""
+    if not plan.looks:
         return
-    waiting = work(state)
+    for item, mark in _led_to(state).items():
+        before = state.dirty.get(item)
+        state.dirty[item] = mark if before is None else max(before, mark)
+    state.dirty_environments.clear()
     for item, seen in plan.looks.items():
-        mark = waiting.get(item)
+        mark = state.dirty.get(item)
         if mark is not None and mark.number == seen:
-            del waiting[item]
-    view = View(state)
-    for change in (change for decision in plan.decisions for change in decision.changes):
-        item = (change.kind.name, change.key)
-        if item in waiting and not _stale(view, item):
-            del waiting[item]
-    state.dirty = waiting
+            del state.dirty[item]
 
 
-def work(state: State) -> dict[Item, Mark]:
+def work(state: State) -> Iterator[tuple[Item, Mark]]:
     """The own records to look at, in order, each with the last mark on what leads to it."""
+    fresh = _led_to(state)
+    for item, group in groupby(merge(sorted(fresh.items()), state.dirty.items()), key=itemgetter(0)):
+        yield item, max(mark for _, mark in group)
+
+
+def _led_to(state: State) -> dict[Item, Mark]:
+    """The own records that the dirty environments lead to."""
     found: dict[Item, Mark] = {}
-    for item, mark in state.dirty.items():
-        for each in _led_to(state, item):
-            before = found.get(each)
-            found[each] = mark if before is None else max(before, mark)
-    return dict(sorted(found.items()))
-
-
-def _led_to(state: State, item: Item) -> Iterator[Item]:
-    if item[0] != ENVIRONMENT:
-        yield item
-        return
-    env: Env = item[1]
-    yield INTERNAL, env
-    yield ROUTED, env
-    yield from state.claims.get(env, ())
-    for domain in state.domains_of.get(env, ()):
-        yield HOST, subjects.host_key(state.domains[domain].hostname)
+    for env, mark in state.dirty_environments.items():
+        items = [(INTERNAL, env), (ROUTED, env), *state.claims.get(env, ())]
+        items += [(HOST, subjects.host_key(state.domains[key].hostname)) for key in state.domains_of.get(env, ())]
+        for item in items:
+            before = found.get(item)
+            found[item] = mark if before is None else max(before, mark)
+    return found
 
 
 def _draft(state: State) -> Draft:
     draft, view = Draft(state, state.digest), View(state)
-    for looked, (item, mark) in enumerate(work(state).items()):
+    for looked, (item, mark) in enumerate(work(state)):
         if looked == _LOOKS or len(draft.changes) == _ROOM:
             draft.complete = False
             break
@@ -133,10 +129,10 @@ def _draft(state: State) -> Draft:
 
 def _draft_route(draft: Draft, view: View, item: Item, mark: Mark) -> None:
     wanted = _wanted(view, item)
-    if not conflicts.in_order(draft.state, wanted.dispute):
-        draft.disputes.append(wanted.dispute)
-    elif not _differs(draft.state, item, wanted):
+    if conflicts.in_order(draft.state, wanted.dispute):
         draft.looks[item] = mark.number
+    else:
+        draft.disputes.append(wanted.dispute)
     if not _differs(draft.state, item, wanted):
         return
     written = draft.state.written.get(item)
@@ -149,9 +145,9 @@ def _draft_route(draft: Draft, view: View, item: Item, mark: Mark) -> None:
 
 
 def _draft_routed(draft: Draft, item: Item, mark: Mark) -> None:
+    draft.looks[item] = mark.number
     wanted = versions.routed(draft.state, item[1])
     if wanted == draft.state.routed.get(item[1]):
-        draft.looks[item] = mark.number
         return
     draft.changes.append(Change(subjects.ROUTED_ENVIRONMENT, item[1], wanted))
     draft.explained[subject_of(item)] = "takes in the active release and the drains" if wanted else "gone"
@@ -181,14 +177,6 @@ def _asked_for(view: View, item: Item) -> tuple[Route | None, Dispute]:
     if item[0] == INTERNAL:
         return ports.internal(view, item), Dispute(item)
     return None, Dispute(item)
-
-
-def _stale(view: View, item: Item) -> bool:
-    state = view.state
-    if item[0] == ROUTED:
-        return versions.routed(state, item[1]) != state.routed.get(item[1])
-    wanted = _wanted(view, item)
-    return _differs(state, item, wanted) or not conflicts.in_order(state, wanted.dispute)
 
 
 def _differs(state: State, item: Item, wanted: Wanted) -> bool:

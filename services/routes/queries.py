@@ -26,7 +26,7 @@ def overview(state: State, request: Mapping[str, Any], now: datetime) -> Mapping
         "received": state.covers,
         "closed": not versions.unclosed(state),
         "records": dict(sorted(state.counts.items())),
-        "waiting": len(work(state)),
+        "waiting": sum(1 for _ in work(state)),
         "notices": sum(len(raised) for raised in state.notices.values()),
     }
 

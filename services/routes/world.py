@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
+from sortedcontainers import SortedDict
+
 from shared.model.assignment import Desired
 from shared.model.deployment import ActiveRelease
 from shared.model.domain import Domain
@@ -48,7 +50,7 @@ _TOMBSTONES_REMEMBERED = 50_000
 
 Env = Key
 Item = tuple[str, Key]
-"""The name of a kind and a key: something to look at, an own record or an environment with all that leads to it."""
+"""The name of a kind and a key: an own record, or an environment with all that leads to it."""
 
 Place = tuple[str, str]
 """Node and assignment id."""
@@ -98,7 +100,7 @@ class Written:
 
 
 class Mark(NamedTuple):
-    """`number` counts the marks ever made; `cause` is the sequence of what led to this one."""
+    """`number` counts the marks ever made, 0 is that of an own record; `cause` is the sequence of what led to it."""
 
     number: int
     cause: int
@@ -137,7 +139,8 @@ class State:
     closed_sequence: int = 0
     published_at: datetime | None = None
 
-    dirty: dict[Item, Mark] = field(default_factory=dict)
+    dirty: SortedDict[Item, Mark] = field(default_factory=SortedDict)
+    dirty_environments: dict[Env, Mark] = field(default_factory=dict)
     marks: int = 0
     changed_at: datetime | None = None
     quiet: bool = True
@@ -169,16 +172,23 @@ def domain_env(key: Key, domain: Domain) -> Env:
 def touch(state: State, items: Iterable[Item], version: Version) -> None:
     """Something that these depend on has changed."""
     for item in items:
-        if not state.dirty:
+        if not state.dirty and not state.dirty_environments:
             state.quiet = state.changed_at is None or version.at - state.changed_at >= QUIET
         mark(state, item, version)
     state.changed_at = max(state.changed_at or version.at, version.at)
 
 
 def mark(state: State, item: Item, version: Version) -> None:
-    before = state.dirty.get(item)
+    """The item has to be looked at, also if a look at it is under way."""
     state.marks += 1
-    state.dirty[item] = Mark(state.marks, max(version.sequence, before.cause if before else 0))
+    if item[0] == ENVIRONMENT.name:
+        state.dirty_environments[item[1]] = _renewed(state.dirty_environments.get(item[1]), state.marks, version)
+    else:
+        state.dirty[item] = _renewed(state.dirty.get(item), state.marks, version)
+
+
+def _renewed(before: Mark | None, number: int, version: Version) -> Mark:
+    return Mark(number, max(version.sequence, before.cause if before else 0))
 
 
 def drop(index: dict[At, set[What]], at: At, what: What) -> None:

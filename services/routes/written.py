@@ -13,10 +13,10 @@ from services.routes.world import (
     SERVICE,
     TOO_LARGE,
     Item,
+    Mark,
     Route,
     State,
     Written,
-    mark,
 )
 from shared import codec, route_digest, subjects
 from shared.model.route import Routed, RouteManifest
@@ -76,8 +76,9 @@ def fold_notice(state: State, version: Version) -> None:
 
 
 def look_again(state: State, item: Item, version: Version) -> None:
-    """Like `touch`, but what we write ourselves is no change that others wait for."""
-    mark(state, item, version)
+    """What we have written ourselves is no change that others wait for, and nothing new to a look that is under way."""
+    if item not in state.dirty:
+        state.dirty[item] = Mark(0, version.sequence)
 
 
 def notice_key(item: Item, loser: Key) -> Key:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.routes import versions
-from services.routes.decide import decide
+from services.routes.decide import decide, work
 from services.routes.state import State, fold
 from shared import route_digest, subjects
 from shared.codec import decode, encode
@@ -24,7 +24,7 @@ from tests.routing import World, spec
 ENVS: tuple[Key, ...] = (("shop", "web", "production"), ("shop", "api", "production"), ("blog", "web", "production"))
 NODES = ("n1", "n2")
 HOSTS = ("a.example.com", "b.example.com", "*.example.com", "web-production.example.net")
-PACING = {"dirty", "marks", "changed_at", "quiet", "tombstones"}
+PACING = {"dirty", "dirty_environments", "marks", "changed_at", "quiet", "tombstones"}
 """What only says when to look."""
 
 SPECS = (
@@ -115,7 +115,7 @@ def test_deciding_again_after_a_plan_was_folded_is_empty(steps: list[Step]) -> N
     world = history(steps)
     world.publish()
     assert decide(world.state, world.now) == Plan()
-    assert world.state.dirty == {}
+    assert list(work(world.state)) == []
     world.state = world.loaded()
     assert world.publish() == []
 
@@ -249,5 +249,5 @@ def test_the_work_of_one_change_follows_the_change_not_the_number_of_hosts(count
     world.publish()
     world.wait(1000)
     world.replica("app0-1", env=("shop", "app0", "production"))
-    assert len(world.state.dirty) == 1
+    assert len(list(work(world.state))) == 3
     assert len(changes(world.look())) == 3

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from services.routes import versions
-from services.routes.decide import decide, settle
+from services.routes.decide import decide, settle, work
 from services.routes.serving import MAX_ENDPOINTS
 from services.routes.state import State, fold
 from services.routes.written import term_of
@@ -86,7 +86,7 @@ def test_what_ends_as_it_was_gives_no_version() -> None:
     world.report("web-1", state="unhealthy")
     world.report("web-1")
     assert world.publish() == []
-    assert world.state.dirty == {}
+    assert list(work(world.state)) == []
 
 
 def test_a_report_that_changes_nothing_for_routes_is_no_work() -> None:
@@ -95,7 +95,7 @@ def test_a_report_that_changes_nothing_for_routes_is_no_work() -> None:
     world.publish()
     world.report("web-2", state="pulling", ports={})
     world.report("web-2", state="starting", ports={})
-    assert not world.state.dirty
+    assert list(work(world.state)) == []
 
 
 def test_the_first_change_after_a_quiet_time_goes_out_at_once() -> None:
