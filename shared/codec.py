@@ -21,6 +21,7 @@ from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.domain import Domain
 from shared.model.environment import Environment
 from shared.model.function import Function, FunctionAccess
+from shared.model.image_sweep import ImageSweep, ImageSwept
 from shared.model.node import Fleet, Node, NodeControl, NodeStatus
 from shared.model.pool import Pool, PoolingPolicy, PoolPlacement, Runtime
 from shared.model.release import DeployRequest, Release
@@ -35,6 +36,8 @@ MODELS: Mapping[Kind, type[BaseModel]] = {
     subjects.RELEASE: Release,
     subjects.DEPLOY: DeployRequest,
     subjects.VOLUME: Volume,
+    subjects.IMAGE_SWEEP: ImageSweep,
+    subjects.IMAGE_SWEPT: ImageSwept,
     subjects.VOLUME_STATUS: VolumeStatus,
     subjects.DOMAIN: Domain,
     subjects.NODE_CONTROL: NodeControl,

@@ -54,6 +54,7 @@ class Owner(StrEnum):
     PROXY = "proxy"
     SCHEDULER = "scheduler"
     ROUTES = "routes"
+    SWEEPER = "sweeper"
     POOLER = "pooler"
     BUILDER = "builder"
     EVERY_SERVICE = "every service"
@@ -146,6 +147,8 @@ WORKER_SCALE = Kind("worker_scale", "steer.worker_scale", ("pool",), Owner.BUILD
 
 PLACEMENT = Kind("placement", "steer.placement", ("namespace", "function"), Owner.POOLER)
 POOL = Kind("pool", "steer.pool", ("namespace", "runtime", "worker:worker", "access"), Owner.POOLER)
+IMAGE_SWEEP = Kind("image_sweep", "steer.image_sweep", ("project", "app", "tag:token"), Owner.SCHEDULER)
+IMAGE_SWEPT = Kind("image_swept", "steer.image_swept", ("project", "app", "tag:token"), Owner.SWEEPER)
 VOLUME_STATUS = Kind("volume_status", "steer.volume_status", (*_ENV, "name"), Owner.SCHEDULER)
 
 ROUTE_HOST = Kind("route_host", "steer.route.host", ("label…:host",), Owner.ROUTES)
@@ -167,6 +170,7 @@ KINDS: tuple[Kind, ...] = (
     RUNTIME, POOLING_POLICY, ACCESS, FUNCTION,
     NODE, INSTANCE, ACTIVATION, BUILD_WORKER, BUILD_REPORT,
     FLEET, NODE_STATUS, ASSIGNMENT, DEPLOYMENT, ACTIVE, SCALE, VOLUME_STATUS,
+    IMAGE_SWEEP, IMAGE_SWEPT,
     BUILD_STATUS, BUILD_ORDER, WORKER_LEASE, LEASE_REQUEST, WORKER_SCALE,
     PLACEMENT, POOL,
     ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION, ROUTE_MANIFEST, ROUTED_ENVIRONMENT, ROUTED_POOL,

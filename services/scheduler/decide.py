@@ -13,10 +13,11 @@ from services.scheduler.environments import decide_environment
 from services.scheduler.looks import Look
 from services.scheduler.nodes import decide_fleet, decide_node, losing
 from services.scheduler.pools import decide_pool
+from services.scheduler.retention import decide_retention, decide_sweep
 from services.scheduler.state import State, Target
 from shared.service import MAX_BATCH, Decision, Plan
 
-_ORDER = ("fleet", "node", "environment", "pool")
+_ORDER = ("fleet", "node", "environment", "pool", "retention", "image_sweep")
 
 
 def decide(state: State, now: datetime) -> Plan:
@@ -77,6 +78,10 @@ class _Pass:
         match target:
             case ("environment", *key):
                 return decide_environment(self.state, tuple(key), self.now)
+            case ("retention", *key):
+                return decide_retention(self.state, tuple(key), self.now)
+            case ("image_sweep", *key):
+                return decide_sweep(self.state, tuple(key), self.now)
             case ("pool", *key):
                 return decide_pool(self.state, tuple(key), self.now)
             case ("node", name):

@@ -235,6 +235,7 @@ def _forget(state: State, key: Key, active: ActiveRelease | None, draft: Draft) 
         if state.get(subjects.SCALE, key, Scale) is not None:
             draft.change(subjects.SCALE, key, None)
         _forget_texts(state, "environment", key, draft)
+        _forget_texts(state, "retention", key, draft)
     if not draft.changes:
         return []
     return [Decision("environment", key, "forgotten", tuple(draft.changes), explain=False)]

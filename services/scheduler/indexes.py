@@ -21,6 +21,7 @@ _OF_ENVIRONMENT = (
     _HISTORY | _VOLUMES | {subjects.ENVIRONMENT, subjects.ACTIVE, subjects.SCALE, subjects.ROUTED_ENVIRONMENT}
 )
 _SCALING = frozenset({subjects.ENVIRONMENT, subjects.RELEASE, subjects.ACTIVE})
+_RETAINED = _HISTORY | {subjects.ACTIVE}
 _OF_NODE = frozenset({subjects.NODE, subjects.NODE_STATUS, subjects.NODE_CONTROL})
 
 G = TypeVar("G", bound=Hashable)
@@ -63,7 +64,13 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
     release = version.record
     if isinstance(release, Release) and release.build is not None:
         _member(state.awaits_build, (*key[:2], release.build), environment, True)
+    if kind in _RETAINED:
+        state.mark(("retention", *environment))
     state.mark(("environment", *environment))
+
+
+def _index_sweep(state: State, version: Version, old: Version | None) -> None:
+    state.mark(("image_sweep", *version.key))
 
 
 def _index_build(state: State, version: Version, old: Version | None) -> None:
@@ -200,6 +207,8 @@ _INDEX: dict[Kind, Callable[[State, Version, Version | None], None]] = {
     **dict.fromkeys(_OF_ENVIRONMENT, _index_environment),
     **dict.fromkeys(_OF_NODE, _index_node),
     subjects.BUILD_STATUS: _index_build,
+    subjects.IMAGE_SWEEP: _index_sweep,
+    subjects.IMAGE_SWEPT: _index_sweep,
     subjects.POOL: _index_pool,
     subjects.ROUTED_POOL: _index_pool,
     subjects.ACTIVATION: _index_activation,

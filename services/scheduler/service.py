@@ -16,8 +16,10 @@ OWNS = (
     subjects.DEPLOYMENT,
     subjects.ACTIVE,
     subjects.SCALE,
+    subjects.VOLUME_STATUS,
+    subjects.IMAGE_SWEEP,
 )
-KEEPS = (subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.NODE_CONTROL)
+KEEPS = (subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.VOLUME, subjects.NODE_CONTROL)
 
 
 def service() -> Service[State]:

@@ -30,6 +30,7 @@ READS: tuple[Kind, ...] = (
     subjects.NODE, subjects.INSTANCE, subjects.ACTIVATION,
     subjects.FLEET, subjects.NODE_STATUS, subjects.ASSIGNMENT, subjects.DEPLOYMENT, subjects.ACTIVE, subjects.SCALE,
     subjects.VOLUME_STATUS,
+    subjects.IMAGE_SWEEP, subjects.IMAGE_SWEPT,
     subjects.POOL, subjects.BUILD_STATUS, subjects.ROUTED_ENVIRONMENT, subjects.ROUTED_POOL,
     subjects.DECISION, subjects.NOTICE,
 )  # fmt: skip

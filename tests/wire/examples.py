@@ -35,6 +35,7 @@ from shared.model.function import (
     Pooling,
     SqlBinding,
 )
+from shared.model.image_sweep import ImageSweep, ImageSwept
 from shared.model.live import BuildSample, Demand, InstanceUsage, LogLine, NodeSample, ProxySample
 from shared.model.node import Capacity, Fleet, Node, NodeControl, NodeStatus
 from shared.model.pool import Pool, PoolingPolicy, PoolPlacement, Runtime
@@ -328,6 +329,16 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
     ),
     subjects.FLEET: ((), Fleet(heartbeat_interval_seconds=5)),
     subjects.ACTIVATION: (("edge", *ENV), Activation(requested_at=T0, parked=3)),
+    subjects.IMAGE_SWEEP: (
+        ("shop", "web", ULID),
+        ImageSweep(
+            image="registry.example.com/shop/web@sha256:12ab",
+            release="shop/web/production/3",
+            keep_digests=("sha256:34cd",),
+            ordered_at=T0,
+        ),
+    ),
+    subjects.IMAGE_SWEPT: (("shop", "web", ULID), ImageSwept(state="failed", error="no route to the registry", at=T1)),
     subjects.VOLUME: ((*ENV, "data"), Volume(node="n2", lost_node="n1")),
     subjects.VOLUME_STATUS: (
         (*ENV, "data"),
