@@ -137,12 +137,17 @@ def _place(
         if name is None:
             break
         picked.append(name)
-        region = by_name[name].labels.get("region", "")
-        sums.on_node[name] = sums.on_node.get(name, 0) + 1
-        sums.in_region[region] = sums.in_region.get(region, 0) + 1
-        sums.cpu[name] = sums.cpu.get(name, 0) + request.cpu_millis
-        sums.memory[name] = sums.memory.get(name, 0) + request.memory_mb
+        count_replica(sums, by_name[name], request)
     return picked
+
+
+def count_replica(sums: Tally, node: OracleNode, request: OracleRequest) -> None:
+    """Add one replica on the node to what is reserved."""
+    name, region = node.name, node.labels.get("region", "")
+    sums.on_node[name] = sums.on_node.get(name, 0) + 1
+    sums.in_region[region] = sums.in_region.get(region, 0) + 1
+    sums.cpu[name] = sums.cpu.get(name, 0) + request.cpu_millis
+    sums.memory[name] = sums.memory.get(name, 0) + request.memory_mb
 
 
 def answer(

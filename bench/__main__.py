@@ -1,0 +1,53 @@
+"""`python -m bench [--quick] [--only NAME]`: measure, print one table, write `bench/results.json`.
+
+Exits with 1 where a figure misses what it must reach; a quick run gives no verdict.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench import durable, failover, placing, reaction, trace
+from bench.harness import Figure, Group, Options, Row
+from bench.report import table, write
+
+WIDTH = 120
+RESULTS = Path(__file__).parent / "results.json"
+GROUPS: Mapping[str, Group] = {
+    "placing": placing.run,
+    "trace": trace.run,
+    "durable": durable.run,
+    "reaction": reaction.run,
+    "failover": failover.run,
+}
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller and fewer, under two minutes, no verdict.")] = False,
+    only: Annotated[list[str] | None, typer.Option("--only", help=f"One of {', '.join(GROUPS)}; repeatable.")] = None,
+) -> None:
+    """Measure Steersman on this machine."""
+    unknown = [name for name in only or [] if name not in GROUPS]
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}: the groups are {', '.join(GROUPS)}", param_hint="--only")
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    rows: list[Row] = []
+    for name in only or GROUPS:
+        with console.status(f"measuring: {name}"):
+            rows.extend(GROUPS[name](Options(quick)))
+    console.print(table(rows, quick))
+    write(RESULTS, rows)
+    missed = [row.figure for row in rows if isinstance(row, Figure) and row.met is False]
+    if missed and not quick:
+        console.print(f"[red]missed what must be reached:[/] {', '.join(missed)}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()
