@@ -4,13 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from scheduler_world import ENV, World, request_id
 
 from shared import subjects
 from shared.model.build import BuildStatus
 from shared.model.deployment import Scale
 from shared.model.release import DeployRequest, Release
 from shared.model.run import Healthcheck, RunSpec
+from tests.unit.scheduler_world import ENV, World, request_id
 
 BUILD = request_id(77)
 FIRST, SECOND, THIRD = request_id(1), request_id(2), request_id(3)

@@ -1,13 +1,13 @@
 """Nodes: silence, mass loss, drains, decommissioning, the interval of the fleet."""
 
 import pytest
-from scheduler_world import World
 
 from services.scheduler.queries import explain_query, place_query, state_query
 from services.scheduler.telemetry import attend
 from shared import subjects
 from shared.errors import SteerError
 from shared.model.node import Fleet, Node, NodeControl
+from tests.unit.scheduler_world import World
 
 
 def test_a_node_that_registers_is_alive() -> None:

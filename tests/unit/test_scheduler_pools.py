@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from scheduler_world import World
-
 from shared import subjects
 from shared.model.assignment import Assignment, Instance
 from shared.model.pool import Pool
 from shared.model.route import Routed
 from shared.model.run import Resources, RunSpec
 from shared.subjects import Key
+from tests.unit.scheduler_world import World
 
 KEY: Key = ("acme", "python", "shared", "0123456789abcdef")
 

@@ -1,13 +1,13 @@
 """Replicas: how many, and how one takes the place of another. Scenario names are those of the reference."""
 
 import pytest
-from scheduler_world import ENV, World, spec
 
 from shared import subjects
 from shared.model.assignment import Instance
 from shared.model.environment import Environment, Placement, Replicas
 from shared.model.node import NodeControl
 from shared.model.route import Routed
+from tests.unit.scheduler_world import ENV, World, spec
 
 
 @pytest.fixture

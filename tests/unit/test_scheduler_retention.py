@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from scheduler_world import ENV, World, request_id
 
 from services.scheduler.retention import keep_set
 from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.image_sweep import ImageSweep, ImageSwept
 from shared.model.release import Release
+from tests.unit.scheduler_world import ENV, World, request_id
 
 
 def versions(world: World) -> list[int]:

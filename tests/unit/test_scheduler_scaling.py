@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from scheduler_world import ENV, World
 
 from services.scheduler.telemetry import attend, observe
 from shared import subjects
@@ -13,6 +12,7 @@ from shared.model.deployment import Scale
 from shared.model.environment import Autoscale, Environment, Replicas
 from shared.model.live import Demand, InstanceUsage, NodeSample, ProxySample
 from shared.service import Sample
+from tests.unit.scheduler_world import ENV, World
 
 NAME = "/".join(ENV)
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from scheduler_world import ENV, World, request_id, spec
 
 from shared import subjects
 from shared.model.node import NodeControl
 from shared.model.run import RunSpec, VolumeMount
 from shared.model.volume import Volume, VolumeStatus
+from tests.unit.scheduler_world import ENV, World, request_id, spec
 
 SECOND = request_id(2)
 RUN = RunSpec(
