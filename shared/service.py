@@ -102,12 +102,25 @@ Query = Callable[[Any, Mapping[str, Any], datetime], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """A request that changes something: the leader alone takes it, and answers after its commit.
+
+    `decide(state, request, now)` gives what is to be stored, None = nothing. `answer(state, request, now)` gives the
+    reply from the state after that, None = not yet: it is asked again after every pass. Both raise `SteerError` for what
+    they refuse. Every request has an `id`; the runtime makes one where the client sends none.
+    """
+
+    decide: Callable[[Any, Mapping[str, Any], datetime], Decision | None]
+    answer: Callable[[Any, Mapping[str, Any], datetime], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Service(Generic[State]):
     """One event processor.
 
     `reads` are the kinds that it follows, its own included (of decisions and notices only those of this service);
     `owns` those that it alone writes (beside its terms, decisions and notices); `keeps` the user-owned kinds that it
-    validates, quarantines and restores; `observes` the telemetry it takes (`node`, `proxy`).
+    validates, quarantines and restores; `observes` the telemetry it takes (`node`, `proxy`, `build`).
 
     `attend(state, now)` says that telemetry is heard from `now` on: called when a term is won and after a reconnect,
     so that nobody is held silent for a time in which nobody listened.
@@ -125,3 +138,4 @@ class Service(Generic[State]):
     observe: Callable[[State, Sample, datetime], None]
     attend: Callable[[State, datetime], None]
     queries: Mapping[str, Query]
+    commands: Mapping[str, Command] = field(default_factory=dict)

@@ -11,7 +11,8 @@ from shared.model.run import EnvName, EnvValue
 BuildState = Literal["queued", "running", "succeeded", "failed", "canceled"]
 TERMINAL_STATES: frozenset[BuildState] = frozenset({"succeeded", "failed", "canceled"})
 
-BuildOwner = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$")]
+OWNER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$"
+BuildOwner = Annotated[str, StringConstraints(pattern=OWNER_PATTERN)]
 """Whose turn it is: a team, a person, `<namespace>/<name>`."""
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,255}$")]

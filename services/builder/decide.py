@@ -1,0 +1,88 @@
+"""`decide(state, now)`: what the builder does next, and when it has to look again.
+
+It looks at what has changed since it last looked and at what has become due: builds first, since what they give back is
+what the pools give out, in the pass after. A pass changes nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from services.builder.builds import decide_build
+from services.builder.draft import Draft
+from services.builder.pools import decide_pool
+from services.builder.retention import decide_app
+from services.builder.state import Look, State, Target
+from shared.service import MAX_BATCH, Decision, Plan
+
+_ORDER = ("build", "pool", "app")
+
+
+def decide(state: State, now: datetime) -> Plan:
+    """One pass: at most one commit. Says `wake_at = now` if more is left."""
+    this = _Pass(state, now)
+    for target in _targets(state, now):
+        if not this.take(target):
+            break
+    return this.plan()
+
+
+def _targets(state: State, now: datetime) -> Iterator[Target]:
+    """What has to be looked at, each kind in the order of names."""
+    due = {target for at, target in state.due.irange(maximum=(now, ("~",)))}
+    for kind in _ORDER:
+        marked = state.dirty.irange((kind,), (kind, "~"))
+        here = [target for target in due if target[0] == kind]
+        yield from sorted({*marked, *here}) if here else marked
+
+
+class _Pass:
+    def __init__(self, state: State, now: datetime) -> None:
+        self.state, self.now = state, now
+        self.decisions: list[Decision] = []
+        self.looks: dict[Target, Look] = {}
+        self.size = 0
+        self.more = False
+
+    def take(self, target: Target) -> bool:
+        """Look at one target; False ends the pass, with what is left for the next one."""
+        if target[0] == "pool":
+            return self._pool(target)
+        draft = self._draft(target)
+        return self._add(target, (draft,), draft.wake_at)
+
+    def _draft(self, target: Target) -> Draft:
+        kind, *key = target
+        if kind == "build":
+            return decide_build(self.state, tuple(key), self.now)
+        return decide_app(self.state, tuple(key), self.now)
+
+    def _pool(self, target: Target) -> bool:
+        if any(decision.about == "build" for decision in self.decisions):
+            self.more = True  # what the builds give back is in the log first
+            return False
+        look = decide_pool(self.state, target[1], self.now, MAX_BATCH - self.size)
+        added = self._add(target, look.drafts, look.wake_at)
+        if look.more:
+            self.more = True
+            self.looks.pop(target, None)  # it stays marked: the next pass goes on
+        return added and not look.more
+
+    def _add(self, target: Target, drafts: Iterable[Draft], wake_at: datetime | None) -> bool:
+        decisions = [decision for draft in drafts if (decision := draft.decision()) is not None]
+        size = sum(decision.size for decision in decisions)
+        if self.size + size > MAX_BATCH:
+            assert self.decisions, f"the decision about {target} does not fit into one commit"
+            self.more = True
+            return False
+        self.decisions += decisions
+        self.size += size
+        self.looks[target] = Look(self.state.dirty.get(target), wake_at)
+        return True
+
+    def plan(self) -> Plan:
+        return Plan(tuple(self.decisions), self.now if self.more else self._wake_at(), self.looks)
+
+    def _wake_at(self) -> datetime | None:
+        others = next((at for at, target in self.state.due if target not in self.looks), None)
+        wakes = [look.wake_at for look in self.looks.values() if look.wake_at is not None]
+        return min([*wakes, others] if others is not None else wakes, default=None)

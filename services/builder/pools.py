@@ -1,0 +1,237 @@
+"""One look at a pool: end what has ended, give free workers to those who wait, say how many workers there should be.
+
+    ends → observe → dispatch → give up waiting → scale → clean up
+
+Leases of builds end with their builds (`builds`); here end those of clients, and those that no build stands behind.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from services.builder import leases
+from services.builder.dispatch import Dispatch, turns_of
+from services.builder.draft import Draft
+from services.builder.scale import determine_replicas
+from services.builder.state import State
+from services.builder.workers import COMING, Facts, Observation, WorkerState, foreigners, observe_worker
+from shared import subjects
+from shared.model.build import BuildPool, BuildStatus
+from shared.model.build_worker import BuildOrder, BuildWorker, LeaseRequest, WorkerLease, WorkerScale
+
+ROOM_TO_SCALE = 4
+"""The messages of the last step."""
+
+MOST_CLEANED = 20
+
+
+@dataclass(slots=True)
+class PoolLook:
+    """The drafts of a look, for how many messages there is room, when to look again, and whether more is left."""
+
+    room: int
+    drafts: list[Draft] = field(default_factory=list)
+    wake_at: datetime | None = None
+    more: bool = False
+
+    def add(self, draft: Draft) -> bool:
+        """False where there is no room for it."""
+        size = draft.size
+        if size > self.room:
+            self.more = True
+            return False
+        self.room -= size
+        self.drafts.append(draft)
+        return True
+
+
+def decide_pool(state: State, name: str, now: datetime, room: int) -> PoolLook:
+    """At most `room` messages."""
+    look = PoolLook(room - ROOM_TO_SCALE)
+    exists = state.get(subjects.BUILD_POOL, (name,), BuildPool) is not None
+    pool = state.pool(name)
+    ended = _ends(state, name, pool, now, look)
+    observations = observe_pool(state, name, now, ended)
+    dispatch = Dispatch(state, name, pool, observations, now)
+    if exists and not look.more:
+        look.more = dispatch.run(look.room)
+        look.room -= sum(draft.size for draft in dispatch.drafts)
+        look.drafts += dispatch.drafts
+    left = 0 if not exists else dispatch.eligible - len(dispatch.drafts)
+    if not look.more:
+        _give_up(state, name, dispatch.granted, now, look)
+        _clean(state, name, now, look)
+    if not look.more:
+        look.drafts.append(_scaled(state, name, pool if exists else None, observations, left, now))
+    wakes = [at for each in observations if (at := each.until) is not None]
+    wakes += [draft.wake_at for draft in look.drafts if draft.wake_at is not None]
+    look.wake_at = min(wakes, default=None)
+    return look
+
+
+def observe_pool(state: State, name: str, now: datetime, ended: frozenset[str] = frozenset()) -> list[Observation]:
+    """Its workers in the order of their ordinals; the leases in `ended` count as given back."""
+    pool = state.pool(name)
+    workers = [
+        (worker, record)
+        for worker in state.indexes.workers_of.get(name, ())
+        if (record := state.get(subjects.BUILD_WORKER, (name, worker), BuildWorker)) is not None
+    ]
+    foreign = foreigners(workers)
+    found = [
+        observe_worker(_facts(state, name, pool, worker, record, worker in foreign, worker in ended, now), pool, now)
+        for worker, record in workers
+    ]
+    return sorted(found, key=lambda each: (each.ordinal, each.name))
+
+
+def _facts(
+    state: State,
+    name: str,
+    pool: BuildPool,
+    worker: str,
+    record: BuildWorker,
+    foreign: bool,
+    ended: bool,
+    now: datetime,
+) -> Facts:
+    key = (name, worker)
+    lease = state.get(subjects.WORKER_LEASE, key, WorkerLease) or WorkerLease()
+    if ended:
+        lease = leases.released(lease, pool, now)
+    hearing, ttl = state.hearing(key), leases.ttl(pool)
+    changed_at = state.tables[subjects.BUILD_WORKER][key].at
+    silent_at = hearing.silent_at(record, changed_at, ttl)
+    return Facts(worker, record, changed_at, lease, hearing.ends(lease, ttl), silent_at, foreign)
+
+
+def _ends(state: State, name: str, pool: BuildPool, now: datetime, look: PoolLook) -> frozenset[str]:
+    """Leases that are over: the holder is told by the next renewal."""
+    found = set()
+    for worker in sorted(state.indexes.leases_of.get(name, ())):
+        key = (name, worker)
+        lease = state.get(subjects.WORKER_LEASE, key, WorkerLease)
+        if lease is None or not lease.token:
+            continue
+        draft = Draft(state, "lease", key, now)
+        hearing = state.hearing(key)
+        ends = hearing.ends(lease, leases.ttl(pool))
+        if lease.build:
+            reason = _orphaned(state, lease)
+        else:
+            record = state.get(subjects.BUILD_WORKER, key, BuildWorker)
+            reason = leases.lost(lease, record, state.deleted(subjects.BUILD_WORKER, key), ends, now)
+            draft.wake(ends)
+        if reason:
+            draft.outcome = f"the lease of {lease.owner} ended: {reason}"
+            draft.observation = hearing.observation()
+            draft.change(subjects.WORKER_LEASE, key, leases.released(lease, pool, now))
+        if not look.add(draft):
+            break
+        if reason:
+            found.add(worker)
+    return frozenset(found)
+
+
+def _orphaned(state: State, lease: WorkerLease) -> str:
+    status = state.get(subjects.BUILD_STATUS, tuple(lease.build.split("/")), BuildStatus)
+    stands = status is not None and status.state == "running" and status.token == lease.token
+    return "" if stands else f"build {lease.build} does not have it any more"
+
+
+def _give_up(state: State, name: str, granted: frozenset[str], now: datetime, look: PoolLook) -> None:
+    """Requests whose time is over, or whose requester does not ask any more."""
+    for identity in sorted(state.indexes.requests_of.get(name, ())):
+        key = (name, identity)
+        request = state.get(subjects.LEASE_REQUEST, key, LeaseRequest)
+        if request is None or identity in granted:
+            continue
+        draft = Draft(state, "lease_request", key, now)
+        until = min(request.deadline, request.expires_at)
+        if until <= now:
+            # No explanation is kept: it would outlive the request, and the requester is answered.
+            draft.change(subjects.LEASE_REQUEST, key, None)
+        draft.wake(until)
+        if not look.add(draft):
+            break
+
+
+def _scaled(
+    state: State, name: str, pool: BuildPool | None, observations: list[Observation], left: int, now: datetime
+) -> Draft:
+    draft = Draft(state, "pool", (name,), now)
+    least, most = (pool.min_workers, pool.max_workers) if pool is not None else (0, 0)
+    wanted = determine_replicas(observations, left, min_workers=least, max_workers=most)
+    standing = state.get(subjects.WORKER_SCALE, (name,), WorkerScale)
+    if standing is None and pool is None:
+        return draft
+    if pool is None and not observations and wanted.replicas == 0:
+        draft.outcome = "the pool is gone, and so are its workers"
+        draft.change(subjects.WORKER_SCALE, (name,), None)
+    elif standing is None or (standing.replicas, standing.replace) != (wanted.replicas, wanted.replace):
+        states = Counter(str(each.state) for each in observations)
+        seen = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no workers"
+        reason = f"{left} wait; {seen}"
+        scale = WorkerScale(replicas=wanted.replicas, replace=wanted.replace, reason=reason)
+        before = standing.replicas if standing is not None else 0
+        draft.outcome = f"{before} → {wanted.replicas} workers: {reason}"
+        draft.reasons = {"waiting": left, "workers": dict(sorted(states.items())), "replace": list(wanted.replace)}
+        draft.change(subjects.WORKER_SCALE, (name,), scale)
+        silent = _silent(observations, now)
+        draft.observation = {"silent": silent} if silent else {}
+    if pool is not None:
+        _tell_of_waiting(draft, state, name, pool, observations, left)
+    return draft
+
+
+def _tell_of_waiting(
+    draft: Draft, state: State, name: str, pool: BuildPool, observations: list[Observation], left: int
+) -> None:
+    """Somebody waits, and for longer than a worker takes there has been none."""
+    if not left or any(each.state in (*COMING, WorkerState.LEASED) for each in observations):
+        draft.end_notice("no_worker")
+        return
+    since = waiting_since(state, name)
+    if since is None:
+        return
+    told_at = since + timedelta(seconds=pool.ready_timeout_seconds)
+    if told_at <= draft.now:
+        draft.notice("no_worker", "warning", f"{left} wait for a worker of pool {name}, and none is coming up")
+    draft.wake(told_at)
+
+
+def waiting_since(state: State, name: str) -> datetime | None:
+    """Since when the one whose turn it is has waited."""
+    turn = turns_of(state, name).peek()
+    if turn is None:
+        return None
+    _, (what, *key) = turn
+    if what == "build":
+        status = state.get(subjects.BUILD_STATUS, tuple(key), BuildStatus)
+        return status.queued_at if status is not None else None
+    request = state.get(subjects.LEASE_REQUEST, tuple(key), LeaseRequest)
+    return request.requested_at if request is not None else None
+
+
+def _silent(observations: list[Observation], now: datetime) -> list[str]:
+    """Those whose state rests on telemetry."""
+    return [each.name for each in observations if each.facts.silent_at is not None and each.facts.silent_at <= now]
+
+
+def _clean(state: State, name: str, now: datetime, look: PoolLook) -> None:
+    """What is left of workers that are gone: their leases, orders and reports."""
+    for worker in sorted(state.indexes.leases_of.get(name, ())):
+        key = (name, worker)
+        lease = state.get(subjects.WORKER_LEASE, key, WorkerLease)
+        if lease is None or lease.token or not state.deleted(subjects.BUILD_WORKER, key):
+            continue
+        draft = Draft(state, "lease", key, now)
+        draft.change(subjects.WORKER_LEASE, key, None)
+        if state.get(subjects.BUILD_ORDER, key, BuildOrder) is not None:
+            draft.change(subjects.BUILD_ORDER, key, None)
+        for report in sorted(state.indexes.reports_by.get(key, ()))[:MOST_CLEANED]:
+            draft.change(subjects.BUILD_REPORT, report, None, expected=state.sequence_of(subjects.BUILD_REPORT, report))
+        if ("builder", "lease", *key) in state.tables[subjects.DECISION]:
+            draft.change(subjects.DECISION, ("builder", "lease", *key), None)
+        if not look.add(draft):
+            break
