@@ -65,9 +65,10 @@ def key_of(namespace: str, function: Function, access: FunctionAccess | None = N
     return PoolKey(namespace, function.runtime, worker, hash_of(function, access))
 
 
-def solo_key(namespace: str, name: str, function: Function, access: FunctionAccess | None = None) -> PoolKey:
-    """The pool of one of a function that runs alone."""
-    return PoolKey(namespace, function.runtime, SOLO_PREFIX + name, hash_of(function, access))
+def pool_of(namespace: str, name: str, function: Function, access: FunctionAccess | None = None) -> PoolKey:
+    """The pool of a function: the one that it declares, else a pool of its own."""
+    declared = key_of(namespace, function, access)
+    return declared or PoolKey(namespace, function.runtime, SOLO_PREFIX + name, hash_of(function, access))
 
 
 def hash_of(function: Function, access: FunctionAccess | None) -> str:

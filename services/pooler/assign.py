@@ -8,7 +8,8 @@ An `Assigner` answers for one function (`assign`) and for a pool as a whole (`ad
 Neither looks at whether a function runs or is ready, and neither invents or splits workers.
 """
 
-from collections.abc import Collection, Iterable, Set
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
@@ -44,8 +45,11 @@ class Assigner(Protocol):
         """
         ...
 
-    def admit(self, names: Set[str], limit: int) -> list[str]:
-        """The names that are in the pool, at most `limit`. `names` must iterate in order."""
+    def admit(self, names: Sequence[str], limit: int) -> list[str]:
+        """Those of the names, which come in order, that are in the pool: at most `limit`, in order.
+
+        The cost is that of the limit, not of the number of names.
+        """
         ...
 
 
@@ -58,8 +62,8 @@ class ByName:
     ) -> PoolAssignment:
         return _assign(self, function, key, same_key, limit)
 
-    def admit(self, names: Set[str], limit: int) -> list[str]:
-        return list(islice(names, limit))
+    def admit(self, names: Sequence[str], limit: int) -> list[str]:
+        return list(names[:limit])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,8 @@ class Stable:
     ) -> PoolAssignment:
         return _assign(self, function, key, same_key, limit)
 
-    def admit(self, names: Set[str], limit: int) -> list[str]:
-        kept = sorted(name for name in set(self.incumbents) if name in names)[:limit]
+    def admit(self, names: Sequence[str], limit: int) -> list[str]:
+        kept = sorted(name for name in set(self.incumbents) if is_among(name, names))[:limit]
         if len(kept) == limit:
             return kept
         known = set(kept)
@@ -85,6 +89,12 @@ class Stable:
 def assigner(admission: Literal["by_name", "stable"], incumbents: Collection[str]) -> Assigner:
     """The driver that a namespace has chosen, for a pool in which the incumbents are."""
     return Stable(incumbents) if admission == "stable" else ByName()
+
+
+def is_among(name: str, names: Sequence[str]) -> bool:
+    """Whether names that come in order have this one."""
+    at = bisect_left(names, name)
+    return at < len(names) and names[at] == name
 
 
 def full(key: PoolKey, limit: int) -> str:
@@ -102,6 +112,6 @@ def _assign(
     if limit < 1:
         raise ValueError(f"limit must be at least 1, not {limit}")
     names = {each.name for each in same_key if each is not None and each.key == key} | {function.name}
-    if function.name in driver.admit(dict.fromkeys(sorted(names)).keys(), limit):
+    if function.name in driver.admit(sorted(names), limit):
         return PoolAssignment(pooled=True, key=key)
     return PoolAssignment(pooled=True, key=key, rejected=True, reason=full(key, limit))

@@ -1,0 +1,187 @@
+"""`fold`: one version of one record into the state. Total and idempotent; per subject the highest sequence wins.
+
+It marks what has to be looked at: a pool, a function. Own records come back as they were decided, so they mark only what
+others depend on.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import cast
+
+from sortedcontainers import SortedSet
+
+from services.pooler.access import PoolKey, pool_of
+from services.pooler.workers import fold_assignment, fold_instance, sync_changing
+from services.pooler.world import DEFAULT_POLICY, READS, REMEMBERED, SERVICE, Look, State, Target, member
+from shared import subjects
+from shared.model.function import Function, FunctionAccess
+from shared.model.pool import Pool, PoolPlacement
+from shared.service import Plan, Sample, Version
+from shared.subjects import Key, Kind
+
+__all__ = ["READS", "SERVICE", "State", "attend", "fold", "observe", "settle"]
+
+
+def fold(state: State, version: Version) -> None:
+    """Put one version of one record into the state. Total and idempotent; ignores what the pooler does not read."""
+    take = _FOLDS.get(version.kind)
+    if take is None:
+        return
+    if version.kind in (subjects.DECISION, subjects.NOTICE) and version.key[0] != SERVICE:
+        return
+    state.sequence = max(state.sequence, version.sequence)
+    table = state.tables.get(version.kind)
+    old = None
+    if table is not None:
+        old = table.get(version.key)
+        if old is not None and old.sequence >= version.sequence:
+            return
+        if version.record is None and version.kind not in REMEMBERED:
+            table.pop(version.key, None)
+        else:
+            table[version.key] = version
+    take(state, version, old)
+
+
+def _fold_function(state: State, version: Version, old: Version | None) -> None:
+    """A function, or its access record: either may give it another pool."""
+    key = version.key
+    namespace, name = key
+    record = state.get(subjects.FUNCTION, key, Function)
+    before, after = state.wanted.pop(key, None), None
+    if record is not None:
+        after = state.wanted[key] = pool_of(namespace, name, record, state.get(subjects.ACCESS, key, FunctionAccess))
+    if before != after:
+        if before is not None:
+            group = state.groups[before]
+            del group[bisect_left(group, name)]
+            if not group:
+                del state.groups[before]
+                _keep(state, before)
+        if after is not None:
+            insort(state.groups.setdefault(after, []), name)
+            _keep(state, after)
+    if record is None and version.kind is subjects.ACCESS:
+        return
+    for pool in {before, after, *state.holders.get(key, ())} - {None}:
+        state.mark_pool(cast(PoolKey, pool))
+    state.mark_function(key)
+
+
+def _fold_policy(state: State, version: Version, old: Version | None) -> None:
+    before = old.record if old is not None else DEFAULT_POLICY
+    if before != state.policy(version.key[0]):
+        _mark_all(state, state.pools_in.get(version.key[0], ()))
+
+
+def _fold_runtime(state: State, version: Version, old: Version | None) -> None:
+    if old is None or old.record != version.record:
+        _mark_all(state, state.pools_with.get(version.key[0], ()))
+
+
+def _mark_all(state: State, pools: Iterable[PoolKey]) -> None:
+    for pool in pools:
+        state.mark_pool(pool)
+        for name in state.groups.get(pool, ()):
+            state.mark_function((pool.namespace, name))
+
+
+def _fold_placement(state: State, version: Version, old: Version | None) -> None:
+    key = version.key
+    before = old.record if old is not None and isinstance(old.record, PoolPlacement) else None
+    after = version.record if isinstance(version.record, PoolPlacement) else None
+    for record, here in ((before, False), (after, True)):
+        if record is not None and record.queued_for:
+            member(state.queuing, _named(key, record.queued_for), key, here)
+    for pool in state.holders.get(key, ()):
+        if after is None or after.pool != str(pool) or after.rejected:
+            state.mark_pool(pool)
+    _mark_if_moved(state, key)
+
+
+def _fold_pool(state: State, version: Version, old: Version | None) -> None:
+    pool = PoolKey(*version.key)
+    before = old.record.members if old is not None and isinstance(old.record, Pool) else ()
+    after = version.record.members if isinstance(version.record, Pool) else ()
+    for name in set(before).symmetric_difference(after):
+        member(state.holders, (pool.namespace, name), pool, name in after)
+        _mark_if_moved(state, (pool.namespace, name))
+    _keep(state, pool)
+    if any(state.wanted.get((pool.namespace, name)) != pool for name in after) or pool not in state.groups:
+        state.mark_pool(pool)
+    sync_changing(state, pool)
+
+
+def _mark_if_moved(state: State, function: Key) -> None:
+    """Its placement still names the pool that it came from, and that pool has let it go."""
+    placement = state.placement(function)
+    if placement is None or not placement.moving_from:
+        return
+    if _named(function, placement.moving_from) not in state.holders.get(function, ()):
+        state.mark_function(function)
+
+
+def _keep(state: State, pool: PoolKey) -> None:
+    here = pool in state.groups or pool in state.tables[subjects.POOL]
+    member(state.pools_in, pool.namespace, pool, here)
+    member(state.pools_with, pool.runtime, pool, here)
+
+
+def _named(function: Key, pool: str) -> PoolKey:
+    """The pool that a placement names; the placement is our own, so it is well-formed."""
+    return PoolKey(function[0], *pool.split("/"))
+
+
+def _remember(state: State, version: Version, old: Version | None) -> None:
+    """Decisions and notices of our own say nothing new."""
+
+
+_FOLDS: Mapping[Kind, Callable[[State, Version, Version | None], None]] = {
+    subjects.RUNTIME: _fold_runtime,
+    subjects.POOLING_POLICY: _fold_policy,
+    subjects.ACCESS: _fold_function,
+    subjects.FUNCTION: _fold_function,
+    subjects.ASSIGNMENT: fold_assignment,
+    subjects.INSTANCE: fold_instance,
+    subjects.PLACEMENT: _fold_placement,
+    subjects.POOL: _fold_pool,
+    subjects.DECISION: _remember,
+    subjects.NOTICE: _remember,
+}
+
+
+def observe(state: State, sample: Sample, received_at: datetime) -> None:
+    """The pooler takes no telemetry."""
+
+
+def attend(state: State, now: datetime) -> None:
+    """The pooler takes no telemetry."""
+
+
+def settle(state: State, plan: Plan, now: datetime) -> None:
+    """A pass is done: take its marks away, except where something has changed since, and note when to look again."""
+    for target, look in cast(Mapping[Target, Look], plan.looks).items():
+        if look.mark is not None and state.dirty.get(target) == look.mark:
+            del state.dirty[target]
+        if target[0] == "pool":
+            _set_due(state, target, look.wake_at)
+            _set_queued(state, PoolKey(*target[1:]), look.queued)
+
+
+def _set_due(state: State, target: Target, at: datetime | None) -> None:
+    before = state.due_at.pop(target, None)
+    if before is not None:
+        state.due.discard((before, target))
+    if at is not None:
+        state.due_at[target] = at
+        state.due.add((at, target))
+
+
+def _set_queued(state: State, pool: PoolKey, queued: bool) -> None:
+    if queued:
+        state.queued.setdefault(pool.namespace, SortedSet()).add(pool)
+    elif pool in state.queued.get(pool.namespace, ()):
+        state.queued[pool.namespace].discard(pool)
+        if not state.queued[pool.namespace]:
+            del state.queued[pool.namespace]

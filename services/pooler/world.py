@@ -1,0 +1,156 @@
+"""What the pooler knows: the records it reads, and the indexes that keep the cost of a decision at what changed.
+
+Indexes are derived from the records alone, so the order between different subjects does not matter. `dirty`, `due` and
+`queued` only say what to look at again: a state that was just loaded looks at everything.
+
+Of assignments and instances only those of pools count, and of these only who is ready where.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from pydantic import BaseModel
+from sortedcontainers import SortedDict, SortedSet
+
+from services.pooler.access import PoolKey
+from shared import subjects
+from shared.model.pool import Pool, PoolingPolicy, PoolPlacement
+from shared.service import Version
+from shared.subjects import Key, Kind
+
+SERVICE = "pooler"
+Target = tuple[str, ...]
+"""`("pool", namespace, runtime, worker, access)` or `("function", namespace, name)`."""
+Place = Key
+"""Node and assignment id."""
+
+READS: tuple[Kind, ...] = (
+    subjects.RUNTIME, subjects.POOLING_POLICY, subjects.ACCESS, subjects.FUNCTION,
+    subjects.ASSIGNMENT, subjects.INSTANCE,
+    subjects.PLACEMENT, subjects.POOL,
+    subjects.DECISION, subjects.NOTICE,
+)  # fmt: skip
+_TABLES = tuple(kind for kind in READS if kind not in (subjects.ASSIGNMENT, subjects.INSTANCE))
+REMEMBERED = frozenset({subjects.FUNCTION, subjects.RUNTIME})
+"""Kinds whose tombstone says something: no record at all means hold, only a tombstone tears down."""
+DEFAULT_POLICY = PoolingPolicy()
+
+M = TypeVar("M", bound=BaseModel)
+G = TypeVar("G", bound=Hashable)
+E = TypeVar("E", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a pass found out about one target: when to look again, and whether a pool waits for its turn.
+
+    `mark` is the mark that the pass saw: where it has moved since, the target is looked at again.
+    """
+
+    mark: int | None
+    wake_at: datetime | None = None
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """An assignment of a pool."""
+
+    pool: PoolKey
+    config_hash: str
+    runs: bool
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a pool host says of its members; nothing while it is not up."""
+
+    members: Mapping[str, str]
+    sequence: int
+
+
+class State:
+    """See the module. All of it is private to the pooler; `decide` reads it and changes nothing."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.tables: dict[Kind, dict[Key, Version]] = {kind: {} for kind in _TABLES}
+        self.wanted: dict[Key, PoolKey] = {}
+        """The pool that each function declares."""
+        self.groups: dict[PoolKey, list[str]] = {}
+        """The functions that declare a pool, in order."""
+        self.holders: dict[Key, set[PoolKey]] = {}
+        """The pools of which a function is a member."""
+        self.queuing: dict[PoolKey, set[Key]] = {}
+        """The functions whose placement says that they wait for their turn to go to a pool."""
+        self.pools_in: dict[str, set[PoolKey]] = {}
+        self.pools_with: dict[str, set[PoolKey]] = {}
+        """Pools that are declared or exist, by namespace and by runtime."""
+        self.workers: dict[Place, Worker] = {}
+        self.workers_of: dict[PoolKey, set[Place]] = {}
+        self.reports: dict[Place, Report] = {}
+        self.changing: dict[str, SortedSet[tuple[datetime, PoolKey]]] = {}
+        """By namespace, the pools whose new worker has not loaded its members yet, with the end of that."""
+        self.changing_until: dict[PoolKey, datetime] = {}
+        self.queued: dict[str, SortedSet[PoolKey]] = {}
+        self.dirty: SortedDict[Target, int] = SortedDict()
+        self.due: SortedSet[tuple[datetime, Target]] = SortedSet()
+        self.due_at: dict[Target, datetime] = {}
+        self.marks = 0
+
+    def get(self, kind: Kind, key: Key, model: type[M]) -> M | None:
+        """The record under a key, None where there is none or it is deleted."""
+        version = self.tables[kind].get(key)
+        return version.record if version is not None and isinstance(version.record, model) else None
+
+    def get_version(self, kind: Kind, key: Key) -> Version | None:
+        return self.tables[kind].get(key)
+
+    def sequence_of(self, kind: Kind, key: Key) -> int:
+        version = self.tables[kind].get(key)
+        return version.sequence if version is not None else 0
+
+    def deleted(self, kind: Kind, key: Key) -> bool:
+        """Whether a tombstone says so; never having existed is not being deleted."""
+        version = self.tables[kind].get(key)
+        return version is not None and version.record is None
+
+    def pool(self, key: PoolKey) -> Pool | None:
+        return self.get(subjects.POOL, key, Pool)
+
+    def placement(self, function: Key) -> PoolPlacement | None:
+        return self.get(subjects.PLACEMENT, function, PoolPlacement)
+
+    def policy(self, namespace: str) -> PoolingPolicy:
+        return self.get(subjects.POOLING_POLICY, (namespace,), PoolingPolicy) or DEFAULT_POLICY
+
+    def ready(self, pool: PoolKey, name: str) -> bool:
+        """Whether a worker of the pool that is to run says that it has loaded this member."""
+        for place in self.workers_of.get(pool, ()):
+            report = self.reports.get(place)
+            if report is not None and self.workers[place].runs and report.members.get(name) == "ready":
+                return True
+        return False
+
+    def mark(self, target: Target) -> None:
+        self.marks += 1
+        self.dirty[target] = self.marks
+
+    def mark_pool(self, pool: PoolKey) -> None:
+        self.mark(("pool", *pool))
+
+    def mark_function(self, function: Key) -> None:
+        self.mark(("function", *function))
+
+
+def member(index: dict[G, set[E]], group: G, key: E, here: bool) -> None:
+    """Put `key` into a group of an index, or take it out, and the group with it once it is empty."""
+    if here:
+        index.setdefault(group, set()).add(key)
+    elif group in index:
+        index[group].discard(key)
+        if not index[group]:
+            del index[group]

@@ -1,0 +1,431 @@
+"""Pools over time: who is in them, who waits and why, and how functions move."""
+
+import orjson
+import pytest
+
+from services.pooler.access import PoolKey, pool_of
+from services.pooler.pools import signature
+from services.pooler.queries import QUERIES
+from shared import subjects
+from shared.codec import config_hash
+from shared.errors import SteerError
+from shared.model.function import Function, FunctionAccess, Pooling
+from shared.model.run import Resources
+from tests.unit.pooler_world import HOST, MAIN, NO_ACCESS, NS, World, main
+
+
+def world(*names: str, **fields: object) -> World:
+    """A runtime, and these functions in one pool that runs."""
+    it = World()
+    it.runtime()
+    it.functions(*names, **fields)
+    it.cooperate()
+    return it
+
+
+def granted(*grants: str) -> PoolKey:
+    function = Function(runtime="python", handler="m.h", artifact="a", pooling=Pooling(worker="main"))
+    return pool_of(NS, "x", function, FunctionAccess(grants=grants))
+
+
+def test_functions_of_one_key_share_a_pool_and_others_do_not() -> None:
+    it = World()
+    it.runtime()
+    it.runtime("node")
+    it.functions("a", "b")
+    it.function("c", runtime="node")
+    it.function("d", worker="other")
+    it.function("e", secrets=("s",))
+    it.function("f", namespace="bank")
+    it.settle()
+    assert it.pools()[MAIN] == ("a", "b")
+    assert sorted(map(len, it.pools().values())) == [1, 1, 1, 2]
+    assert list(it.pools("bank").values()) == [("f",)]
+
+
+def test_a_function_without_a_worker_is_a_pool_of_one() -> None:
+    it = world("a", worker=None)
+    assert it.pools() == {f"python/_a/{NO_ACCESS}": ("a",)}
+    placement = it.placement("a")
+    assert (placement.pooled, placement.key, placement.pool) == (False, "", f"python/_a/{NO_ACCESS}")
+
+
+def test_a_pool_is_what_a_scheduler_needs_to_run_it() -> None:
+    it = World()
+    it.runtime(resources=Resources(cpu_millis=200, memory_mb=100), platforms=("linux/amd64",))
+    it.function("b", env={"B": "2", "A": "1"}, timeout_seconds=5, resources=Resources(memory_mb=50))
+    it.function("a", resources=Resources(cpu_millis=30, memory_mb=20))
+    it.settle()
+    pool = it.pool()
+    assert (pool.desired, pool.limit, pool.waiting_count, pool.platforms) == (1, 16, 0, ("linux/amd64",))
+    assert pool.resources == Resources(cpu_millis=230, memory_mb=170)
+    assert pool.run.image == "exec:host" and pool.run.env["STEER_NAMESPACE"] == NS
+    assert orjson.loads(pool.run.env["STEER_MEMBERS"]) == [
+        {"name": "a", "handler": "m.handle", "artifact": "a/v1"},
+        {"name": "b", "handler": "m.handle", "artifact": "b/v1", "env": {"A": "1", "B": "2"}, "timeout_seconds": 5},
+    ]
+
+
+def test_a_signature_begins_with_the_hash_that_its_assignments_carry() -> None:
+    pool = world("a").pool()
+    assert pool.signature == signature(pool.run, pool.resources)
+    assert pool.signature[:16] == config_hash(pool.run, pool.resources)
+
+
+def test_settings_and_secrets_are_files_of_the_node_that_members_agree_in() -> None:
+    it = world("a", "b", secrets=("s2", "s1"), config=("c",))
+    ((_, members),) = it.pools().items()
+    assert members == ("a", "b")
+    (text,) = it.pools()
+    assert it.pool(text).run.env_from == ("shop/config/c", "shop/secrets/s2", "shop/secrets/s1")
+
+
+def test_without_a_runtime_functions_are_rejected_for_that_reason_until_there_is_one() -> None:
+    it = World()
+    it.functions("a", "b")
+    it.settle()
+    assert it.rejected() == ["a", "b"] and it.pools() == {}
+    assert it.placement("a").reason == "runtime python: there is no Runtime of that name"
+    assert list(it.notices()) == [f"runtime_missing/shop/{MAIN}"]
+    it.runtime()
+    it.settle()
+    assert it.rejected() == [] and it.pools() == {MAIN: ("a", "b")} and it.notices() == {}
+    decision = it.decision("function", NS, "a")
+    assert decision is not None and decision.outcome == f"in {MAIN}"
+
+
+def test_a_runtime_that_is_deleted_ends_its_pools() -> None:
+    it = world("a")
+    it.publish(subjects.RUNTIME, ("python",), None)
+    it.settle()
+    assert (it.pool().desired, it.pool().members, it.pool().waiting_count) == (0, (), 1)
+    assert it.rejected() == ["a"]
+    it.runtime()
+    it.settle()
+    assert (it.pool().desired, it.pool().members) == (1, ("a",)) and it.rejected() == []
+
+
+def test_a_full_pool_says_so_and_who_holds_it() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=2)
+    it.functions("c", "b", "a")
+    it.settle()
+    assert it.pools() == {MAIN: ("a", "b")} and it.pool().waiting_count == 1
+    assert it.placement("c").rejected
+    assert it.placement("c").reason == f"pool {MAIN} is full (2); use another pooling.worker"
+    decision = it.decision("function", NS, "c")
+    assert decision is not None and decision.reasons["held_by"] == ["a", "b"] and decision.reasons["cure"]
+    assert list(it.notices()) == [f"pool_full/shop/{MAIN}"]
+
+
+def test_who_was_rejected_is_admitted_when_a_place_is_free_without_a_write_of_its_own() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=2)
+    it.functions("a", "b", "c")
+    it.cooperate()
+    it.delete("a")
+    it.settle()
+    assert it.pools() == {MAIN: ("b", "c")} and it.rejected() == [] and it.notices() == {}
+    assert it.state.placement((NS, "a")) is None
+
+
+def test_by_name_an_earlier_function_takes_the_place_of_a_later_one() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=2)
+    it.functions("b", "c")
+    it.cooperate()
+    it.function("a")
+    it.settle()
+    assert it.pools() == {MAIN: ("a", "b")} and it.rejected() == ["c"]
+
+
+def test_stable_lets_an_earlier_function_wait() -> None:
+    it = World()
+    it.runtime()
+    it.policy("stable", limit=2)
+    it.functions("b", "c")
+    it.cooperate()
+    it.function("a")
+    it.settle()
+    assert it.pools() == {MAIN: ("b", "c")} and it.rejected() == ["a"]
+    it.delete("b")
+    it.settle()
+    assert it.pools() == {MAIN: ("a", "c")} and it.rejected() == []
+
+
+def test_a_new_limit_rules_at_once() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=3)
+    it.functions("a", "b", "c", "d")
+    it.cooperate()
+    assert it.rejected() == ["d"]
+    it.policy(limit=1)
+    it.cooperate()
+    assert it.pools() == {MAIN: ("a",)} and it.rejected() == ["b", "c", "d"]
+    assert "full (1)" in it.placement("d").reason
+    it.policy(limit=4)
+    it.cooperate()
+    assert it.pools() == {MAIN: ("a", "b", "c", "d")} and it.rejected() == []
+
+
+def test_new_code_of_one_member_is_another_signature_of_its_pool() -> None:
+    it = world("a", "b")
+    before = it.pool()
+    it.function("a", artifact="a/v2")
+    it.settle()
+    assert it.pool().signature != before.signature and it.pool().members == ("a", "b")
+
+
+def test_what_is_applied_anew_as_it_was_changes_nothing() -> None:
+    it = world("a", "b")
+    it.function("a")
+    it.policy(limit=16)
+    it.runtime()
+    assert it.settle() == []
+
+
+def test_a_new_host_is_another_signature_of_every_pool_of_its_runtime() -> None:
+    it = world("a")
+    before = it.pool().signature
+    it.runtime(run=HOST.with_image("exec:host2"))
+    it.settle()
+    assert it.pool().signature != before and it.pool().run.image == "exec:host2"
+
+
+def test_the_last_member_takes_its_pool_along() -> None:
+    it = world("a")
+    it.delete("a")
+    it.settle()
+    assert it.pools() == {} and it.decision("pool", *main()) is None
+
+
+def test_who_is_regranted_joins_the_other_pool_first_and_leaves_when_it_is_ready_there() -> None:
+    it = world("a", "b")
+    there = granted("group/x")
+    it.grant("b", "group/x")
+    it.settle()
+    assert it.pools() == {MAIN: ("a", "b"), str(there): ("b",)}
+    assert it.placement("b").pool == str(there) and it.placement("b").moving_from == MAIN
+    place = it.worker(there, {"b": "loading"})
+    assert it.settle() == []
+    it.report(place, {"b": "ready"})
+    it.settle()
+    assert it.pools() == {MAIN: ("a",), str(there): ("b",)}
+    assert it.placement("b").moving_from == ""
+
+
+def test_who_never_gets_ready_there_leaves_after_a_minute() -> None:
+    it = world("a", "b")
+    it.grant("b", "group/x")
+    it.settle()
+    it.worker(granted("group/x"), {"b": "failed"})
+    it.advance(59)
+    assert it.pools()[MAIN] == ("a", "b")
+    it.advance(2)
+    assert it.pools()[MAIN] == ("a",)
+
+
+def test_a_pool_whose_members_all_move_ends_with_the_last_one() -> None:
+    it = world("a", "b")
+    there = granted("group/x")
+    for name in "ab":
+        it.grant(name, "group/x")
+    it.settle()
+    assert it.pools() == {MAIN: ("a", "b"), str(there): ("a", "b")}
+    it.worker(there)
+    it.settle()
+    assert it.pools() == {str(there): ("a", "b")}
+
+
+def test_who_stays_for_a_while_keeps_the_row_with_which_it_runs() -> None:
+    it = world("a", "b")
+    it.function("b", secrets=("s",), artifact="b/v2")
+    it.function("a", artifact="a/v2")
+    it.settle()
+    rows = {row["name"]: row for row in orjson.loads(it.pool().run.env["STEER_MEMBERS"])}
+    assert rows["a"]["artifact"] == "a/v2" and rows["b"]["artifact"] == "b/v1"
+    assert it.pool().run.env_from == ()
+
+
+def test_a_grant_that_is_taken_back_in_time_leaves_everything_as_it_was() -> None:
+    it = world("a", "b")
+    it.grant("b", "group/x")
+    it.settle()
+    it.grant("b")
+    it.cooperate()
+    assert it.pools() == {MAIN: ("a", "b")} and it.placement("b").moving_from == ""
+
+
+def test_who_moves_to_a_full_pool_is_rejected() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=1)
+    it.function("a", worker="one")
+    it.function("b", worker="two")
+    it.cooperate()
+    it.function("b", worker="one")
+    it.cooperate()
+    assert it.pools() == {f"python/one/{NO_ACCESS}": ("a",)} and it.rejected() == ["b"]
+
+
+def test_two_functions_may_change_places_in_full_pools() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=1)
+    it.function("a", worker="one")
+    it.function("b", worker="two")
+    it.cooperate()
+    it.function("a", worker="two")
+    it.function("b", worker="one")
+    it.cooperate()
+    assert it.pools() == {f"python/one/{NO_ACCESS}": ("b",), f"python/two/{NO_ACCESS}": ("a",)}
+    assert it.rejected() == []
+
+
+def many(pools: int, limit: int) -> World:
+    it = World()
+    it.runtime()
+    it.policy(limit=limit)
+    for number in range(pools):
+        it.functions(f"a{number:02d}", f"b{number:02d}", worker=f"w{number:02d}")
+    it.cooperate()
+    return it
+
+
+def test_a_storm_moves_a_few_pools_at_a_time_and_names_the_rest() -> None:
+    it = many(20, limit=3)
+    for number in range(20):
+        for letter in "ab":
+            it.grant(f"{letter}{number:02d}", "group/x")
+    rounds = 0
+    seen_waiting = False
+    while True:
+        it.settle()
+        changing = list(it.state.changing_until)
+        assert len(changing) <= 3
+        waiting = [name for name in ("a05", "a19") if it.placement(name).queued_for]
+        for name in waiting:
+            seen_waiting = True
+            placement = it.placement(name)
+            assert not placement.rejected and placement.pool == f"python/w{name[1:]}/{NO_ACCESS}"
+            assert "at most 3 pools of shop change at a time" in placement.reason
+            decision = it.decision("function", NS, name)
+            assert decision is not None and "queued" in decision.outcome and len(decision.reasons["changing"]) == 3
+        if not changing:
+            break
+        it.worker(changing[0])
+        rounds += 1
+        assert rounds < 100
+    assert seen_waiting and rounds >= 20
+    assert len(it.pools()) == 20 and all(not text.endswith(NO_ACCESS) for text in it.pools())
+    assert it.placement("a19").reason == ""
+
+
+def test_a_turn_ends_by_its_deadline_if_no_worker_comes_up() -> None:
+    it = many(4, limit=1)
+    for number in range(4):
+        it.function(f"a{number:02d}", worker=f"w{number:02d}", artifact="v2")
+    it.settle()
+
+    def done() -> int:
+        pools = [it.pool(text) for text in it.pools()]
+        return sum("v2" in pool.run.env["STEER_MEMBERS"] for pool in pools)
+
+    assert done() == 1
+    it.advance(61)
+    assert done() == 2
+    it.advance(121)
+    assert done() == 4
+
+
+def test_a_pool_that_changes_already_changes_again_without_another_turn() -> None:
+    it = many(3, limit=2)
+    for number in range(3):
+        it.function(f"a{number:02d}", worker=f"w{number:02d}", artifact="v2")
+    it.settle()
+    assert "v2" not in it.pool(f"python/w02/{NO_ACCESS}").run.env["STEER_MEMBERS"]
+    it.function("b00", worker="w00", artifact="v2")
+    it.settle()
+    assert it.pool(f"python/w00/{NO_ACCESS}").run.env["STEER_MEMBERS"].count("v2") == 2
+
+
+def test_new_functions_in_new_pools_wait_for_no_turn() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=1)
+    it.functions(*"abcdef", worker=None)
+    it.settle()
+    assert len(it.pools()) == 6
+
+
+def test_what_no_record_speaks_of_is_held() -> None:
+    before = world("a", "b")
+    it = World()
+    for version in before.log:
+        if version.kind in (subjects.POOL, subjects.PLACEMENT, subjects.RUNTIME):
+            it.publish(version.kind, version.key, version.record)
+    assert it.settle() == [] and it.pools() == {MAIN: ("a", "b")}
+    it.functions("a", "b")
+    assert it.settle() == []
+
+
+def test_one_change_is_looked_at_with_its_pool_and_nothing_else() -> None:
+    it = World()
+    it.runtime()
+    for number in range(100):
+        it.functions(*(f"f{number:02d}-{index}" for index in range(8)), worker=f"w{number:02d}")
+    it.cooperate()
+    it.function("f50-3", worker="w50", artifact="v2")
+    plan = it.step()
+    pool = PoolKey(NS, "python", "w50", NO_ACCESS)
+    assert plan.looks.keys() == {("pool", *pool)} | {("function", NS, f"f50-{index}") for index in range(8)}
+    assert [decision.key for decision in plan.decisions] == [pool]
+
+
+def test_one_of_many_that_wait_costs_no_more_than_its_pool() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=2)
+    it.functions(*(f"f{number:03d}" for number in range(500)))
+    it.cooperate()
+    assert len(it.rejected()) == 498
+    it.delete("f000")
+    plan = it.step()
+    assert len(plan.looks) <= 5 and it.pools() == {MAIN: ("f001", "f002")}
+
+
+def test_a_pool_can_be_asked_how_full_it_is_and_a_function_why() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=2)
+    it.functions("a", "b", "c")
+    it.cooperate()
+    answer = QUERIES["state"](it.state, {"namespace": NS}, it.now)
+    assert answer["pools"] == [
+        {"pool": MAIN, "members": {"a": "ready", "b": "ready"}, "limit": 2, "waiting": ["c"], "changing": False}
+    ]
+    told = QUERIES["explain"](it.state, {"function": "shop/c"}, it.now)
+    assert told["placement"]["rejected"] and list(told["pool"]["members"]) == ["a", "b"]
+    assert QUERIES["explain"](it.state, {"pool": "/".join(main())}, it.now)["fill"]["waiting"] == ["c"]
+    with pytest.raises(SteerError, match="does not exist"):
+        QUERIES["explain"](it.state, {"function": "shop/z"}, it.now)
+
+
+def test_a_dry_run_says_where_a_function_would_be() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=1)
+    it.function("b")
+    it.settle()
+    body = {"runtime": "python", "handler": "m.h", "artifact": "a", "pooling": {"worker": "main"}}
+    ask = {"namespace": NS, "name": "c", "function": body}
+    assert QUERIES["place"](it.state, ask, it.now)["rejected"]
+    assert QUERIES["place"](it.state, ask | {"name": "a"}, it.now)["pool"] == MAIN
+    elsewhere = QUERIES["place"](it.state, ask | {"access": {"grants": ["group/x"]}}, it.now)
+    assert elsewhere == {"pool": str(granted("group/x")), "pooled": True, "rejected": False, "reason": ""}
+    with pytest.raises(SteerError, match="handler"):
+        QUERIES["place"](it.state, ask | {"function": {}}, it.now)
