@@ -9,7 +9,7 @@ have memory but no CPU are passed by a block at a time. Reservations only mark a
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -164,8 +164,8 @@ class Selection:
     groups: tuple[Group, ...]
     few: tuple[Node, ...] | None
     size: int
-    wrong_platform: int
-    wrong_labels: int
+    rejected: Mapping[str, int]
+    """How many nodes are unavailable, by reason, or fail the filters of platform and labels; those of 0 left out."""
 
     def orders(self) -> tuple[Group, ...]:
         """The nodes in order, by region."""
@@ -266,7 +266,9 @@ class Index:
         if few is None:
             groups = tuple(group for group in right if _meets(group, request.constraints))
         size = sum(group.size for group in groups) if few is None else len(few)
-        return Selection(groups, few, size, self.available - right_size, right_size - size)
+        rejected = {reason: len(names) for reason, names in sorted(self.unavailable.items())}
+        rejected |= {"platform": self.available - right_size, "labels": right_size - size}
+        return Selection(groups, few, size, {reason: count for reason, count in rejected.items() if count})
 
     def _few(self, request: Request) -> tuple[Node, ...] | None:
         """The nodes that match, where some constraint leaves only few; None where they are not so few."""

@@ -80,9 +80,9 @@ def _limited(free: int) -> int | None:
 def _ruled_out(cluster: Cluster, search: Search) -> dict[str, int]:
     """Counts of the filters before capacity, in their order, those of 0 left out."""
     request, selection = search.request, search.selection
-    counts = {"excluded": 0, **{reason: len(names) for reason, names in sorted(cluster.index.unavailable.items())}}
-    counts["platform"] = selection.wrong_platform
-    counts["labels"] = selection.wrong_labels
+    if not search.exclude and request.pin is None:
+        return dict(selection.rejected)
+    counts = {"excluded": 0, **selection.rejected}
     if request.pin is not None:
         counts["pin"] = selection.size - sum(order.size for order in search.orders)
     for node in _known(cluster, search.exclude):
