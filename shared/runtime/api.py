@@ -74,21 +74,21 @@ class Api:
         except _NotReady as error:
             await request.respond_error(NOT_READY, str(error))
         except SteerError as error:
-            await request.respond_error(BAD_REQUEST, _one_line(error))
+            await request.respond_error(BAD_REQUEST, one_line(error))
         except Exception as error:
             log.exception("a query failed", verb=verb)
-            await request.respond_error(FAULT, f"{verb} failed: {_one_line(error)}")
+            await request.respond_error(FAULT, f"{verb} failed: {one_line(error)}")
         else:
             await request.respond(reply)
 
     async def _answer(self, query: Query, data: bytes) -> bytes:
-        question = _question(data)
+        question = question_in(data)
         await self._wait_until(question.pop("at_least_sequence", 0))
         world = self._world
         async with world.lock.reader:
             sequence = world.sequences.read_sequence
             result = query(world.state, question, world.clock.now(monotonic()))
-        return orjson.dumps({"ok": True, "sequence": sequence, "result": dict(result)}, default=_plain)
+        return orjson.dumps({"ok": True, "sequence": sequence, "result": dict(result)}, default=plain)
 
     async def _wait_until(self, sequence: Any) -> None:
         if not isinstance(sequence, int) or isinstance(sequence, bool):
@@ -106,7 +106,8 @@ class _NotReady(Exception):
     pass
 
 
-def _question(data: bytes) -> dict[str, Any]:
+def question_in(data: bytes) -> dict[str, Any]:
+    """The request. Raises `SteerError` where it is not a JSON object."""
     try:
         question = orjson.loads(data) if data.strip() else {}
     except orjson.JSONDecodeError as error:
@@ -116,7 +117,7 @@ def _question(data: bytes) -> dict[str, Any]:
     return dict(question)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What orjson does not know: records, and tuples inside mappings that are not dicts."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_none=True)
@@ -127,6 +128,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a reply may not hold {type(value).__name__}")
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An error as a header can carry it."""
     return " ".join((str(error) or type(error).__name__).split())[:2000]

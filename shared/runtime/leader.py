@@ -16,6 +16,7 @@ import structlog
 from shared.runtime import encode, reactions, term
 from shared.runtime.answers import NotStored, Outcome, Stored
 from shared.runtime.bus import Bus
+from shared.runtime.commands import Commands
 from shared.runtime.commit import Committer
 from shared.runtime.encode import Outgoing
 from shared.runtime.lease import Lease, monotonic
@@ -24,7 +25,7 @@ from shared.runtime.reactions import Reaction
 from shared.runtime.repair import Repair
 from shared.runtime.telemetry import Telemetry
 from shared.runtime.world import World
-from shared.service import Plan
+from shared.service import Decision, Plan
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +49,7 @@ class Leader:
         self._metrics = metrics
         self._wake = wake
         self._telemetry = Telemetry(bus, world, self._sampled)
+        self._commands = Commands(bus, world, wake)
         self.repair = Repair(bus, world, metrics.rejected.inc)
         self._look = True
         self._look_after = 0.0
@@ -105,6 +107,7 @@ class Leader:
         self.leading = False
         self._metrics.leader.set(0)
         await self._telemetry.stop()
+        await self._commands.stop()
 
     async def close(self) -> None:
         """A clean stop: the standby takes over at once."""
@@ -131,6 +134,8 @@ class Leader:
         """The own term message has come back: everything before it is known, so deciding may begin."""
         self._world.anchor()
         await self._telemetry.start()
+        await self.repair.begin()
+        await self._commands.start()
         self.leading, self.in_doubt = True, False
         self._look, self._look_after, self._wake_at = True, 0.0, None
         self._attend = True
@@ -151,8 +156,12 @@ class Leader:
             if not self.leading:
                 return
             await self.repair.answer(message, world.clock.now(monotonic()), self._commit)
+        if self.leading and world.corrected:
+            await self.repair.withdraw(world.clock.now(monotonic()), self._commit)
+        await self._commands.round(self._command)
         if self.leading and self._is_due():
             await self._pass()
+            await self._commands.round(self._command)
 
     def _is_due(self) -> bool:
         reading = monotonic()
@@ -196,6 +205,13 @@ class Leader:
                 self._world.fold_own(messages, outcome.sequences, now)
             self._look = True
         return outcome
+
+    async def _command(self, decision: Decision) -> Outcome:
+        """Commit what a request led to."""
+        now = self._world.clock.now(monotonic())
+        plan = Plan((decision,))
+        messages = encode.messages(self._service.name, plan, self._world.sequences.read_sequence, now)
+        return await self._commit(messages, now)
 
     async def _send(self, messages: list[Outgoing]) -> Outcome:
         """Commit under the term; the same bytes again while nothing was stored and the lease is held."""

@@ -1,7 +1,7 @@
 """Answering unreadable messages: the reading and writing that `quarantine` decides. Done by the leader only.
 
 A flood of bad versions costs little: only the last one of a subject is answered, at most once a second, and a pass
-answers a few subjects.
+answers a few subjects. The notice about a subject is deleted when a valid version of somebody else comes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,13 +12,15 @@ import structlog
 
 from shared import codec, subjects
 from shared.errors import InvalidRecord, SteerError
+from shared.model.service import Notice
 from shared.runtime import records
 from shared.runtime.answers import Outcome, Refused, Stored
 from shared.runtime.bus import Bus
-from shared.runtime.encode import Outgoing
+from shared.runtime.encode import RESTORES, Outgoing, outgoing
 from shared.runtime.follower import Message
 from shared.runtime.lease import monotonic
 from shared.runtime.quarantine import (
+    NOTICE_KIND,
     Restoration,
     notice,
     notice_key,
@@ -29,7 +31,8 @@ from shared.runtime.quarantine import (
     restoring,
 )
 from shared.runtime.world import World
-from shared.subjects import REJECTED_STREAM
+from shared.service import Change
+from shared.subjects import REJECTED_STREAM, Key
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +53,37 @@ class Repair:
         self._on_rejected = on_rejected
         self._not_before: dict[str, float] = {}
         self._told: dict[str, int] = {}
+        self._open: dict[str, Key] = {}
+
+    async def begin(self) -> None:
+        """A term begins: take over the notices that earlier leaders have raised."""
+        self._open.clear()
+        self._world.watched.clear()
+        for version in await records.load(self._bus, [f"{subjects.NOTICE.prefix}.{self._service}.{NOTICE_KIND}.>"]):
+            if isinstance(version.record, Notice):
+                subject, bad = str(version.record.fields.get("subject")), version.record.fields.get("sequence")
+                last = await records.last_message(self._bus, subject)
+                answered = last is not None and (last.sequence == bad or RESTORES in (last.headers or {}))
+                self._raised(subject, version.key, last.sequence if last is not None and answered else 0)
+                if not answered:
+                    self._world.corrected[subject] = None
+
+    async def withdraw(self, now: datetime, commit: Commit) -> None:
+        """Delete the notices about what was corrected."""
+        for subject in list(self._world.corrected)[:SUBJECTS_PER_PASS]:
+            key = self._open.get(subject)
+            if key is not None:
+                outcome = await commit([outgoing(Change(subjects.NOTICE, key, None))], now)
+                if not isinstance(outcome, Stored):
+                    return
+            self._open.pop(subject, None)
+            self._world.corrected.pop(subject, None)
+            self._world.watched.pop(subject, None)
+
+    def _raised(self, subject: str, key: Key, answer: int) -> None:
+        if len(self._open) < MOST_REMEMBERED:
+            self._open[subject] = key
+            self._world.watched[subject] = answer
 
     async def history(self, subject: str) -> list[Message]:
         """The versions of a subject; only the last one where its name fits in no request."""
@@ -102,6 +136,7 @@ class Repair:
             self._told[subject] = message.sequence
             return
         if isinstance(outcome, Stored):
+            self._raised(subject, notice_key(self._service, subject, kind), outcome.sequences[-1])
             log.warning(
                 "a bad message was answered",
                 subject=printable(subject),
@@ -141,6 +176,7 @@ class Repair:
             outcome = await commit([notice(self._service, message.subject, kind, text, message.sequence, now)], now)
             if not isinstance(outcome, Stored):
                 return
+        self._raised(message.subject, key, message.sequence)
         self._told[message.subject] = message.sequence
 
 

@@ -76,7 +76,7 @@ def declarations(replicas: int) -> tuple[Config, ...]:
             "description": "build logs",
             "subjects": [subjects.LOG_SUBJECTS],
             "max_age": 7 * DAY,
-            "max_bytes": 1024**3,
+            "max_bytes": 256 * 1024**2,
             "allow_direct": True,
         },
         common

@@ -24,6 +24,7 @@ from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, printable
 from shared.runtime.records import version_of
 from shared.runtime.sequences import Sequences
 from shared.service import Service
+from shared.subjects import Kind
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +32,11 @@ History = Callable[[str], Awaitable[list[Message]]]
 
 
 class World:
-    """`state` behind `lock`; `unreadable` holds the last bad message of each subject that has one."""
+    """`state` behind `lock`; `unreadable` holds the last bad message of each subject that has one.
+
+    `watched` are subjects that were answered, with the sequence of the answer; a later valid version of one puts it
+    into `corrected`.
+    """
 
     def __init__(self, service: Service[Any]) -> None:
         self.service = service
@@ -46,6 +51,8 @@ class World:
         self.state: Any = self.service.new_state()
         self.sequences = Sequences()
         self.unreadable: dict[str, Message] = {}
+        self.watched: dict[str, int] = {}
+        self.corrected: dict[str, None] = {}
         self.last_term = 0
         self.last_term_at = EPOCH, 0.0
         self.loaded = False
@@ -55,7 +62,13 @@ class World:
     def filters(self) -> list[str]:
         """What has to be followed."""
         kinds = dict.fromkeys((*self.service.reads, *self.service.keeps))
-        return [*(kind.subject_filter for kind in kinds), self.term_subject]
+        return [*(self._filter(kind) for kind in kinds), self.term_subject]
+
+    def _filter(self, kind: Kind) -> str:
+        """Of what every service writes, only its own."""
+        if kind in (subjects.DECISION, subjects.NOTICE):
+            return f"{kind.prefix}.{self.service.name}.>"
+        return kind.subject_filter
 
     async def fold(self, messages: Sequence[Message], position: int) -> bool:
         """Fold a batch; `position` is the follower's after it. True if there was anything new to decide upon."""
@@ -82,6 +95,8 @@ class World:
             return
         if self.unreadable:
             self.unreadable.pop(subject, None)
+        if self.watched and sequence > self.watched.get(subject, sequence):
+            self.corrected[subject] = None
         if self.sequences.accept(subject, sequence):
             self.folded += 1
             if version.kind in self._reads:

@@ -16,9 +16,9 @@ from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.instance import Instance
 from shared.runtime.run import serve
 from shared.runtime.settings import Settings
-from shared.subjects import api
+from shared.subjects import DECISION, api
 from tests.integration import toy
-from tests.integration.running import Start, ask, eventually
+from tests.integration.running import Start, ask, counts, eventually
 
 KEY = ("shop", "web", "production")
 QUESTION = api("scheduler", "counted")
@@ -75,6 +75,41 @@ async def test_a_question_that_cannot_be_answered_is_refused_with_a_reason(
     if body == b"{}":
         with pytest.raises(RequestRefused, match="which environment"):
             await records.request(bus, QUESTION, {}, 5)
+
+
+async def test_what_changes_something_is_done_by_the_leader_and_answered_after_its_commit(
+    bus: Bus, start: Start
+) -> None:
+    one, two = await start(), await start()
+    await eventually(lambda: one.leading or two.leading)
+    for count in (1, 2, 3):
+        reply = await records.request(bus, api("scheduler", "skip"), {"environment": "a/b/c"}, 5)
+        assert reply["result"] == {"counted": count}
+    with pytest.raises(RequestRefused, match="which environment"):
+        await records.request(bus, api("scheduler", "skip"), {}, 5)
+    decision = await records.get(bus, DECISION, ("scheduler", "environment", "a", "b", "c"))
+    assert decision is not None
+    assert await counts(bus, ("a", "b", "c")) == [1, 2, 3]
+
+
+async def test_a_request_that_has_to_wait_is_answered_after_a_later_pass(bus: Bus, start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    body = {"environment": "shop/web/production", "after": 5}
+    asking = asyncio.create_task(records.request(bus, api("scheduler", "skip"), body, 20))
+    await ask(bus, KEY, 5)
+    assert (await asking)["result"] == {"counted": 5}
+
+
+async def test_a_request_that_waits_when_the_term_ends_is_told_so(bus: Bus, start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    body = {"environment": "shop/web/production", "after": 5}
+    asking = asyncio.create_task(records.request(bus, api("scheduler", "skip"), body, 20))
+    await eventually(lambda: one.instance.leader._commands._waiting)
+    await one.stop()
+    with pytest.raises(RequestRefused, match="the leader has changed"):
+        await asking
 
 
 async def test_the_micro_framework_lists_the_service(bus: Bus, start: Start) -> None:

@@ -210,3 +210,22 @@ async def test_many_bad_subjects_at_once_are_all_answered(bus: Bus, start: Start
     await asyncio.gather(*(publish(bus, f"steer.environment.shop.w{n}.production", b"{") for n in range(60)))
     await eventually(lambda: one.instance.metrics.rejected._value.get() >= 60)
     await eventually(lambda: not one.instance.world.unreadable)
+
+
+async def test_a_notice_is_deleted_when_the_record_is_corrected(bus: Bus, start: Start) -> None:
+    await publish(bus, SUBJECT, b"{")
+    key = ("scheduler", "record_rejected", "environment", *KEY)
+    one = await start()
+    await restored(bus)
+    notice = await records.get(bus, NOTICE, key)
+    assert notice is not None
+    assert notice.record is not None
+    await one.stop()
+    await start()  # the next leader knows of it
+    await ask(bus, KEY, 1)
+
+    async def withdrawn() -> bool:
+        version = await records.get(bus, NOTICE, key)
+        return version is not None and version.record is None
+
+    await eventually(withdrawn)

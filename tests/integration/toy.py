@@ -14,7 +14,7 @@ from shared.model.deployment import Scale
 from shared.model.environment import Environment
 from shared.runtime.run import main
 from shared.runtime.settings import Settings
-from shared.service import Change, Decision, Plan, Sample, Service, Version
+from shared.service import Change, Command, Decision, Plan, Sample, Service, Version
 from shared.subjects import ENVIRONMENT, NODE, SCALE, Key
 
 
@@ -77,6 +77,22 @@ def counted(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[
     return {"counted": state.counted.get(tuple(request["environment"].split("/")), 0)}
 
 
+def decide_skip(state: State, request: Mapping[str, Any], now: datetime) -> Decision | None:
+    """Count one further, whether it is wanted or not; `after` more than is counted waits."""
+    key = tuple(str(request.get("environment", "")).split("/"))
+    if len(key) != 3:
+        raise SteerError("which environment?")
+    if "after" in request:
+        return None
+    scale = Scale(effective_replicas=state.counted.get(key, 0) + 1, policy="resource", reason="skipped", changed_at=now)
+    return Decision("environment", key, f"skipped for {request['id']}", (Change(SCALE, key, scale),))
+
+
+def answer_skip(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[str, Any] | None:
+    count = state.counted.get(tuple(request["environment"].split("/")), 0)
+    return {"counted": count} if count >= request.get("after", 0) else None
+
+
 def service(name: str = "scheduler") -> Service[State]:
     return Service(
         name=name,
@@ -91,6 +107,7 @@ def service(name: str = "scheduler") -> Service[State]:
         observe=observe,
         attend=attend,
         queries={"counted": counted},
+        commands={"skip": Command(decide_skip, answer_skip)},
     )
 
 
