@@ -52,6 +52,7 @@ class Agent:
         self._replicas: dict[str, Replica] = {}
         self._assignments = Assignments()
         self._loaded = False
+        self._answered: dict[str, tuple[int, Entry]] = {}
         self._held: set[str] = set()
         self._said_held: set[str] = set()
         self._ever_registered = False
@@ -153,6 +154,7 @@ class Agent:
                     log.warning("cannot register yet; trying on", node=self._config.node, reason=str(error))
                 await asyncio.sleep(delay * random.uniform(0.75, 1.25))
                 delay = min(delay * 2, RETRY_SECONDS[1])
+        self._answered.clear()  # the log may have other reports now than those that were made
         self._loaded = True
         log.info("following assignments", node=self._config.node, assignments=len(self._assignments.readable))
 
@@ -243,13 +245,17 @@ class Agent:
         if action.state is not None:
             self._reports.put(name, _without_replica(action, sequence, latest, self._steady.now()))
         elif (replica := self._replicas.get(name)) is not None:
-            self._reports.put(name, replica.entry.instance(sequence))
+            answered = self._answered.get(name)
+            if answered is None or answered[0] != sequence or answered[1] is not replica.entry:
+                self._answered[name] = (sequence, replica.entry)
+                self._reports.put(name, replica.entry.instance(sequence))
         elif latest is not None:
             self._reports.put(name, latest.model_copy(update={"assignment_sequence": sequence}))
 
     def _forget(self, name: str) -> None:
         """The assignment is gone, and nothing of it runs: so go its report and its entry in the journal."""
         self._replicas.pop(name, None)
+        self._answered.pop(name, None)
         self._assignments.deleted.discard(name)
         self._reports.put(name, None)
         try:
