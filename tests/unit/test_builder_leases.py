@@ -342,7 +342,7 @@ def test_a_request_that_is_wrong_is_refused_with_the_reason(case: str) -> None:
 
 @pytest.mark.parametrize("worker", [None, 7, "w-0", "default/w-0/x", "default/W 0"])
 def test_a_worker_that_is_no_name_is_refused(worker: Any) -> None:
-    with pytest.raises(SteerError, match="^worker: "):
+    with pytest.raises(SteerError, match=r"^worker: "):
         World().command("renew", worker=worker, token="t")
 
 
