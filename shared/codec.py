@@ -28,6 +28,7 @@ from shared.model.release import DeployRequest, Release
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, Routed, RouteManifest
 from shared.model.run import Resources, RunSpec
 from shared.model.service import DecisionRecord, Notice, Term
+from shared.model.snapshot import SnapshotOrder, SnapshotPrune, SnapshotReport
 from shared.model.volume import Volume, VolumeStatus
 from shared.subjects import Key, Kind
 
@@ -36,6 +37,9 @@ MODELS: Mapping[Kind, type[BaseModel]] = {
     subjects.RELEASE: Release,
     subjects.DEPLOY: DeployRequest,
     subjects.VOLUME: Volume,
+    subjects.SNAPSHOT_ORDER: SnapshotOrder,
+    subjects.SNAPSHOT_PRUNE: SnapshotPrune,
+    subjects.SNAPSHOT_REPORT: SnapshotReport,
     subjects.IMAGE_SWEEP: ImageSweep,
     subjects.IMAGE_SWEPT: ImageSwept,
     subjects.VOLUME_STATUS: VolumeStatus,

@@ -132,6 +132,8 @@ ACTIVATION = Kind("activation", "steer.activation", ("proxy", *_ENV), Owner.PROX
 BUILD_WORKER = Kind("build_worker", "steer.build_worker", ("pool", "worker"), Owner.BUILD_WORKER)
 BUILD_REPORT = Kind("build_report", "steer.build_report", ("pool", "worker", "build:ulid"), Owner.BUILD_WORKER)
 
+SNAPSHOT_REPORT = Kind("snapshot_report", "steer.snapshot_report", ("node", *_ENV, "volume", "id"), Owner.AGENT)
+
 FLEET = Kind("fleet", "steer.fleet", (), Owner.SCHEDULER)
 NODE_STATUS = Kind("node_status", "steer.node_status", ("node",), Owner.SCHEDULER)
 ASSIGNMENT = Kind("assignment", "steer.assignment", ("node", "id"), Owner.SCHEDULER)
@@ -147,6 +149,8 @@ WORKER_SCALE = Kind("worker_scale", "steer.worker_scale", ("pool",), Owner.BUILD
 
 PLACEMENT = Kind("placement", "steer.placement", ("namespace", "function"), Owner.POOLER)
 POOL = Kind("pool", "steer.pool", ("namespace", "runtime", "worker:worker", "access"), Owner.POOLER)
+SNAPSHOT_ORDER = Kind("snapshot_order", "steer.snapshot_order", ("node", *_ENV, "volume", "id"), Owner.SCHEDULER)
+SNAPSHOT_PRUNE = Kind("snapshot_prune", "steer.snapshot_prune", ("node", *_ENV, "volume"), Owner.SCHEDULER)
 IMAGE_SWEEP = Kind("image_sweep", "steer.image_sweep", ("project", "app", "tag:token"), Owner.SCHEDULER)
 IMAGE_SWEPT = Kind("image_swept", "steer.image_swept", ("project", "app", "tag:token"), Owner.SWEEPER)
 VOLUME_STATUS = Kind("volume_status", "steer.volume_status", (*_ENV, "name"), Owner.SCHEDULER)
@@ -168,9 +172,9 @@ NOTICE = Kind("notice", "steer.notice", ("service", "kind:token", "key…:token"
 KINDS: tuple[Kind, ...] = (
     ENVIRONMENT, RELEASE, DEPLOY, VOLUME, DOMAIN, NODE_CONTROL, BUILD, BUILD_POOL,
     RUNTIME, POOLING_POLICY, ACCESS, FUNCTION,
-    NODE, INSTANCE, ACTIVATION, BUILD_WORKER, BUILD_REPORT,
+    NODE, INSTANCE, ACTIVATION, SNAPSHOT_REPORT, BUILD_WORKER, BUILD_REPORT,
     FLEET, NODE_STATUS, ASSIGNMENT, DEPLOYMENT, ACTIVE, SCALE, VOLUME_STATUS,
-    IMAGE_SWEEP, IMAGE_SWEPT,
+    SNAPSHOT_ORDER, SNAPSHOT_PRUNE, IMAGE_SWEEP, IMAGE_SWEPT,
     BUILD_STATUS, BUILD_ORDER, WORKER_LEASE, LEASE_REQUEST, WORKER_SCALE,
     PLACEMENT, POOL,
     ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION, ROUTE_MANIFEST, ROUTED_ENVIRONMENT, ROUTED_POOL,

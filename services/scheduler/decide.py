@@ -14,10 +14,11 @@ from services.scheduler.looks import Look
 from services.scheduler.nodes import decide_fleet, decide_node, losing
 from services.scheduler.pools import decide_pool
 from services.scheduler.retention import decide_retention, decide_sweep
+from services.scheduler.snapshots import decide_volume
 from services.scheduler.state import State, Target
 from shared.service import MAX_BATCH, Decision, Plan
 
-_ORDER = ("fleet", "node", "environment", "pool", "retention", "image_sweep")
+_ORDER = ("fleet", "node", "environment", "pool", "volume", "retention", "image_sweep")
 
 
 def decide(state: State, now: datetime) -> Plan:
@@ -78,6 +79,8 @@ class _Pass:
         match target:
             case ("environment", *key):
                 return decide_environment(self.state, tuple(key), self.now)
+            case ("volume", *key):
+                return decide_volume(self.state, tuple(key), self.now)
             case ("retention", *key):
                 return decide_retention(self.state, tuple(key), self.now)
             case ("image_sweep", *key):

@@ -59,6 +59,7 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
         _member(state.open_of, environment, key[3], _open(state, key))
     if kind in _VOLUMES:
         _member(state.volumes_of, environment, key, any(key in state.tables[volume] for volume in _VOLUMES))
+        state.mark(("volume", *key))
     if kind in _SCALING:
         _sync_demand(state, environment)
     release = version.record
@@ -67,6 +68,15 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
     if kind in _RETAINED:
         state.mark(("retention", *environment))
     state.mark(("environment", *environment))
+
+
+def _index_snapshot(state: State, version: Version, old: Version | None) -> None:
+    key, here = version.key, version.record is not None
+    if version.kind is subjects.SNAPSHOT_PRUNE:
+        _member(state.prunes_of, key[1:], key, here)
+    elif version.kind is subjects.SNAPSHOT_ORDER:
+        _member(state.orders_of, key[1:5], key, here)
+    state.mark(("volume", *key[1:5]))
 
 
 def _index_sweep(state: State, version: Version, old: Version | None) -> None:
@@ -207,6 +217,9 @@ _INDEX: dict[Kind, Callable[[State, Version, Version | None], None]] = {
     **dict.fromkeys(_OF_ENVIRONMENT, _index_environment),
     **dict.fromkeys(_OF_NODE, _index_node),
     subjects.BUILD_STATUS: _index_build,
+    subjects.SNAPSHOT_ORDER: _index_snapshot,
+    subjects.SNAPSHOT_REPORT: _index_snapshot,
+    subjects.SNAPSHOT_PRUNE: _index_snapshot,
     subjects.IMAGE_SWEEP: _index_sweep,
     subjects.IMAGE_SWEPT: _index_sweep,
     subjects.POOL: _index_pool,

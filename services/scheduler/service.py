@@ -17,6 +17,8 @@ OWNS = (
     subjects.ACTIVE,
     subjects.SCALE,
     subjects.VOLUME_STATUS,
+    subjects.SNAPSHOT_ORDER,
+    subjects.SNAPSHOT_PRUNE,
     subjects.IMAGE_SWEEP,
 )
 KEEPS = (subjects.ENVIRONMENT, subjects.RELEASE, subjects.DEPLOY, subjects.VOLUME, subjects.NODE_CONTROL)

@@ -30,6 +30,7 @@ READS: tuple[Kind, ...] = (
     subjects.NODE, subjects.INSTANCE, subjects.ACTIVATION,
     subjects.FLEET, subjects.NODE_STATUS, subjects.ASSIGNMENT, subjects.DEPLOYMENT, subjects.ACTIVE, subjects.SCALE,
     subjects.VOLUME_STATUS,
+    subjects.SNAPSHOT_ORDER, subjects.SNAPSHOT_REPORT, subjects.SNAPSHOT_PRUNE,
     subjects.IMAGE_SWEEP, subjects.IMAGE_SWEPT,
     subjects.POOL, subjects.BUILD_STATUS, subjects.ROUTED_ENVIRONMENT, subjects.ROUTED_POOL,
     subjects.DECISION, subjects.NOTICE,
@@ -76,6 +77,9 @@ class State:
         """The environments with a release that a build makes: `(project, app, build)`."""
         self.volumes_of: dict[Key, set[Key]] = {}
         """The volumes of an environment, wanted or pinned."""
+        self.orders_of: dict[Key, set[Key]] = {}
+        self.prunes_of: dict[Key, set[Key]] = {}
+        """The snapshot orders and prunes of a volume."""
         self.open_of: dict[Key, set[str]] = {}
         """The ids of an environment's requests that are not done with."""
         self.activations: dict[Key, Version] = {}

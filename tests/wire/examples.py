@@ -54,7 +54,8 @@ from shared.model.route import (
 )
 from shared.model.run import Healthcheck, PortSpec, Resources, RunSpec, VolumeMount
 from shared.model.service import DecisionRecord, Notice, Rejection, Term
-from shared.model.volume import Volume, VolumeStatus
+from shared.model.snapshot import SnapshotOrder, SnapshotPrune, SnapshotReport
+from shared.model.volume import SnapshotPolicy, Volume, VolumeStatus
 from shared.subjects import Key, Kind
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -339,10 +340,51 @@ RECORDS: dict[Kind, tuple[Key, BaseModel]] = {
         ),
     ),
     subjects.IMAGE_SWEPT: (("shop", "web", ULID), ImageSwept(state="failed", error="no route to the registry", at=T1)),
-    subjects.VOLUME: ((*ENV, "data"), Volume(node="n2", lost_node="n1")),
+    subjects.VOLUME: (
+        (*ENV, "data"),
+        Volume(
+            snapshot_policy=SnapshotPolicy(
+                schedule="30 2 * * *",
+                timezone="Europe/Rome",
+                keep_last=3,
+                keep_daily=7,
+                paused=True,
+                starting_deadline_seconds=600,
+                timeout_seconds=900,
+            ),
+            snapshot_request=ULID,
+            node="n2",
+            lost_node="n1",
+        ),
+    ),
+    subjects.SNAPSHOT_ORDER: (
+        ("n1", *ENV, "data", "s-20260301t120000z"),
+        SnapshotOrder(
+            slot=T0,
+            request=ULID,
+            attempt=2,
+            deadline=T2,
+            state="failed",
+            finished_at=T1,
+            keep_reasons=("one of the last 7",),
+            error="disk full",
+        ),
+    ),
+    subjects.SNAPSHOT_REPORT: (
+        ("n1", *ENV, "data", "s-20260301t120000z"),
+        SnapshotReport(state="complete", size_bytes=4096, location="data/s-20260301t120000z.tar", error="none", at=T1),
+    ),
+    subjects.SNAPSHOT_PRUNE: (("n1", *ENV, "data"), SnapshotPrune(ids=("s-20260228t120000z",))),
     subjects.VOLUME_STATUS: (
         (*ENV, "data"),
-        VolumeStatus(node="n1", state="node_lost", volume_epoch=41, holder="web-a1b2c3d4e5"),
+        VolumeStatus(
+            node="n1",
+            state="node_lost",
+            volume_epoch=41,
+            holder="web-a1b2c3d4e5",
+            slots_until=T0,
+            request_done=ULID,
+        ),
     ),
     subjects.NODE_STATUS: (
         ("n1",),
