@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 ATTEMPT_SECONDS = 3.0
 RETRY_SECONDS = 0.5
 REQUEST_SECONDS = 2.0
+MAX_SUBJECT = 3000
+"""The server's limit for a line of the protocol is 4,096 bytes, the answer's subject and the sizes included."""
+
 HEADER_ROOM = 4096
 """Bytes of `max_payload` that are left for what the client and the server add."""
 
@@ -101,6 +104,8 @@ class Bus:
 
     def check_size(self, subject: str, body: bytes, header_bytes: int) -> None:
         """Raise `InvalidRecord` for a message that would cost the connection."""
+        if len(subject) > MAX_SUBJECT:
+            raise InvalidRecord(subject[:100], (Problem("", f"a subject of {len(subject)} characters"),))
         room = self.nc.max_payload - HEADER_ROOM
         if len(body) + header_bytes > room:
             reason = f"{len(body)} bytes and {header_bytes} of headers; the server takes {room}"
@@ -141,7 +146,7 @@ class Bus:
 
     async def _on_disconnected(self) -> None:
         if self.connected.is_set() and not self.nc.is_closed:
-            log.warning("NATS is away; waiting for it", connection=self.name, servers=self.settings.nats_url)
+            log.warning("NATS is away; waiting for it", connection=self.name, servers=self.settings.shown_url)
         self.connected.clear()
 
     async def _on_closed(self) -> None:
@@ -185,12 +190,12 @@ async def connect(
         except (OSError, nats.errors.Error, TimeoutError) as error:
             await bus.close()
             if isinstance(error, nats.errors.AuthorizationError) or "authorization" in str(error).lower():
-                raise ConfigurationError(f"{settings.nats_url} refuses the credentials of {name}: {error}") from error
+                raise ConfigurationError(f"{settings.shown_url} refuses the credentials of {name}: {error}") from error
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
-                raise Unavailable(f"no NATS server answers at {settings.nats_url}: {_reason(error)}") from error
+                raise Unavailable(f"no NATS server answers at {settings.shown_url}: {_reason(error)}") from error
             if not said:
                 said = True
-                log.warning("no NATS server answers; waiting for it", connection=name, servers=settings.nats_url)
+                log.warning("no NATS server answers; waiting for it", connection=name, servers=settings.shown_url)
             await asyncio.sleep(RETRY_SECONDS)
         else:
             bus.connected.set()

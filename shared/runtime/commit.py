@@ -15,7 +15,7 @@ import orjson
 import structlog
 from nats.aio.msg import Msg
 
-from shared.errors import InvalidRecord, Problem, SteerError
+from shared.errors import SteerError
 from shared.runtime.answers import NO_RESPONDERS, NotStored, Outcome, Unknown, judge
 from shared.runtime.bus import Bus, connect
 from shared.runtime.encode import (
@@ -36,8 +36,6 @@ from shared.subjects import TERM as TERM_KIND
 log = structlog.get_logger(__name__)
 
 MIN_TIMEOUT_SECONDS = 4.0
-MAX_CONTROL_LINE = 4000
-"""A longer protocol line costs the connection (the server's limit is 4,096)."""
 
 
 class Committer:
@@ -144,8 +142,6 @@ class Committer:
             answer_to = reply if index in (0, last) else ""
             subject = message.subject.encode(errors="surrogateescape")
             line = b"HPUB %b %b %d %d\r\n" % (subject, answer_to.encode(), len(header), len(header) + len(body))
-            if len(line) > MAX_CONTROL_LINE:
-                raise InvalidRecord(message.subject, (Problem("", f"a subject of {len(subject)} bytes"),))
             parts += (line, header, body, b"\r\n")
         return b"".join(parts)
 

@@ -30,6 +30,7 @@ MOST_COPIES = 100
 """Of one flood on one subject, the newest so many are copied."""
 
 NOTICE_KIND = "record_rejected"
+_WILDCARD = re.compile(r"[*>]")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -99,7 +100,8 @@ def restoring(service: str, restoration: Restoration, now: datetime) -> list[Out
         body,
         record,
         cause=last.sequence,
-        expected=last.sequence,
+        # A malformed subject has no user who could correct it; and a literal `*` in it could not be compared.
+        expected=last.sequence if is_well_formed(last.subject) else None,
         restores=restoration.restored_sequence,
     )
     text = f"{printable(last.subject)} at {last.sequence} cannot be read: {'; '.join(problems)}"
@@ -140,7 +142,17 @@ def rejection(restoration: Restoration, index: int) -> tuple[str, Rejection]:
         body_encoding="utf-8" if encoding == "utf-8" else "base64",
         body_bytes=len(message.body),
     )
-    return subjects.rejected(message.subject[:MAX_REJECTED_SUBJECT].rstrip(".")), record
+    name = _WILDCARD.sub("_", message.subject[:MAX_REJECTED_SUBJECT].rstrip("."))
+    return subjects.rejected(name), record
+
+
+def is_well_formed(subject: str) -> bool:
+    """Whether a subject is one that a record can have. The server takes literal wildcards, and any bytes."""
+    try:
+        subjects.parse(subject)
+    except InvalidSubject:
+        return False
+    return True
 
 
 def printable(text: str) -> str:

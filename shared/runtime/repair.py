@@ -14,7 +14,7 @@ from shared import codec, subjects
 from shared.errors import InvalidRecord, SteerError
 from shared.model.service import Notice
 from shared.runtime import records
-from shared.runtime.answers import Outcome, Refused, Stored
+from shared.runtime.answers import Outcome, Stored
 from shared.runtime.bus import Bus
 from shared.runtime.encode import RESTORES, Outgoing, outgoing
 from shared.runtime.follower import Message
@@ -22,6 +22,7 @@ from shared.runtime.lease import monotonic
 from shared.runtime.quarantine import (
     NOTICE_KIND,
     Restoration,
+    is_well_formed,
     notice,
     notice_key,
     plan_restoration,
@@ -86,12 +87,8 @@ class Repair:
             self._world.watched[subject] = answer
 
     async def history(self, subject: str) -> list[Message]:
-        """The versions of a subject; only the last one where its name fits in no request."""
-        try:
-            subject.encode()
-        except UnicodeEncodeError:
-            return []
-        return await records.history(self._bus, subject)
+        """The versions of a subject; none of one that no record can have, since none of them is valid."""
+        return await records.history(self._bus, subject) if is_well_formed(subject) else []
 
     def due(self) -> list[Message]:
         """The bad messages that this service has to answer now."""
@@ -114,7 +111,14 @@ class Repair:
         return max(0.0, min(waiting) - monotonic()) if waiting else None
 
     async def answer(self, message: Message, now: datetime, commit: Commit) -> None:
-        """Answer one bad message."""
+        """Answer one bad message. One that cannot be answered is left as it is: it rules nothing."""
+        try:
+            await self._answer(message, now, commit)
+        except InvalidRecord as error:
+            log.error("a bad message cannot be answered", error=printable(str(error))[:2000])
+            self._told[message.subject] = message.sequence
+
+    async def _answer(self, message: Message, now: datetime, commit: Commit) -> None:
         subject = message.subject
         if len(self._not_before) > MOST_REMEMBERED:
             self._not_before.clear()
@@ -129,12 +133,7 @@ class Repair:
             self._told[subject] = message.sequence  # somebody has corrected it; the log will show
             return
         await self._copy(restoration)
-        try:
-            outcome = await commit(restoring(self._service, restoration, now), now)
-        except InvalidRecord as error:
-            log.error("a bad message cannot be answered", error=printable(str(error)))
-            self._told[subject] = message.sequence
-            return
+        outcome = await commit(restoring(self._service, restoration, now), now)
         if isinstance(outcome, Stored):
             self._raised(subject, notice_key(self._service, subject, kind), outcome.sequences[-1])
             log.warning(
@@ -143,8 +142,6 @@ class Repair:
                 sequence=restoration.last.sequence,
                 restored=restoration.restored_sequence,
             )
-        elif isinstance(outcome, Refused):
-            self._not_before.pop(subject, None)  # a newer version is on its way
 
     def _concerns(self, message: Message) -> bool:
         kind, _ = subjects.kind_of(message.subject)
@@ -152,9 +149,7 @@ class Repair:
 
     async def _versions(self, message: Message) -> list[Message]:
         """The newest versions of the subject: those since the one that the state holds."""
-        try:
-            message.subject.encode()
-        except UnicodeEncodeError:
+        if not is_well_formed(message.subject):
             return [message]
         start = self._world.sequences.folded(message.subject) or 1
         return await records.history(self._bus, message.subject, start) or [message]
@@ -182,8 +177,7 @@ class Repair:
 
 async def _store_copy(bus: Bus, subject: str, body: bytes, sequence: int) -> None:
     """Once, however often it is tried: the sequence of the bad message is the id of the copy."""
-    printable_subject = subject.encode(errors="surrogateescape").decode(errors="replace")
-    answer = await bus.request(printable_subject, body, {"Nats-Msg-Id": str(sequence)})
+    answer = await bus.request(printable(subject), body, {"Nats-Msg-Id": str(sequence)})
     result = orjson.loads(answer.data)
     if "error" in result:
         raise SteerError(f"{REJECTED_STREAM} refuses a copy: {result['error'].get('description')}")

@@ -4,6 +4,7 @@ Every variable starts with `STEER_`. What cannot be used is refused with its nam
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,11 @@ class Settings:
     @property
     def servers(self) -> list[str]:
         return [url.strip() for url in self.nats_url.split(",") if url.strip()]
+
+    @property
+    def shown_url(self) -> str:
+        """The servers without names and passwords, for texts."""
+        return ", ".join(re.sub(r"//[^/@]*@", "//", url) for url in self.servers)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Settings":

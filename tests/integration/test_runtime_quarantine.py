@@ -121,7 +121,15 @@ async def test_what_never_was_valid_is_deleted(bus: Bus, start: Start) -> None:
 
 @pytest.mark.parametrize(
     "tail",
-    ["shop", "shop.web.production.extra", "Shop.web.production", "shop.web_.production", "shop.we\x01b.production"],
+    [
+        "shop",
+        "shop.web.production.extra",
+        "Shop.web.production",
+        "shop.web_.production",
+        "shop.we\x01b.production",
+        "*.web.production",
+        "shop.>",
+    ],
 )
 async def test_a_subject_without_its_shape_is_rejected_and_deleted(bus: Bus, start: Start, tail: str) -> None:
     subject = f"steer.environment.{tail}"
@@ -130,11 +138,37 @@ async def test_a_subject_without_its_shape_is_rejected_and_deleted(bus: Bus, sta
     await publish(bus, subject, b"{}")
     again = await restored(bus, subject)
     assert again.headers is not None
+    assert again.subject == subject
     assert again.headers[OPERATION] == "delete"
     await eventually(lambda: not one.instance.world.unreadable)
     (copy,) = await rejections(bus)
     assert copy.subject == subject
     assert one.state.wanted == {}
+
+
+async def test_a_subject_too_long_to_be_answered_harms_nobody(bus: Bus, start: Start) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    bus.send(b"PUB steer.environment." + b"a" * 3950 + b" 2\r\n{}\r\n", 1)
+    await ask(bus, KEY, 2)
+    await eventually(lambda: one.state.counted.get(KEY) == 2)
+    await eventually(lambda: not one.instance.leader.repair.due())
+    two = await start()
+    await eventually(lambda: two.instance.world.loaded)
+    assert one.bus.reconnects == 0
+    (copy,) = await rejections(bus)
+    assert copy.subject.startswith("steer.environment.aaa")
+
+
+async def test_a_literal_wildcard_restores_nobody_elses_record(bus: Bus, start: Start) -> None:
+    await ask(bus, KEY, 2)
+    one = await start()
+    await eventually(lambda: one.state.counted.get(KEY) == 2)
+    before = (await last(bus)).sequence
+    await publish(bus, "steer.environment.*.*.*", b"{")
+    await eventually(lambda: rejections(bus))
+    await eventually(lambda: not one.instance.world.unreadable)
+    assert (await last(bus)).sequence == before
 
 
 async def test_a_subject_that_is_not_text_is_answered_too(bus: Bus, start: Start) -> None:

@@ -6,13 +6,14 @@ The numbers are those of the list that the design was drawn from; the name says 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 
-from shared.errors import InvalidRecord, Unavailable
+from shared.errors import ConfigurationError, InvalidRecord, Unavailable
 from shared.model.node import NodeControl
 from shared.runtime import bus as buses
 from shared.runtime import records, streams
@@ -342,3 +343,51 @@ async def test_a_stopped_leader_that_continues_does_not_write(bus: Bus, start: S
     await ask(bus, KEY, 3)
     await eventually(lambda: one.state.counted.get(KEY) == 3)  # a new lease, a new term
     assert await counts(bus, KEY) == [1, 2, 3]
+
+
+async def test_a_follower_that_was_away_too_long_loads_anew(bus: Bus, server: EmbeddedServer, tmp_path: Path) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter])
+    await follower.start()
+    await loaded(follower)
+    server.kill()
+    for consumer in follower._consumers:
+        consumer._heard -= 13 * 3600
+    server.start(tmp_path / "jetstream", server.port)
+
+    async def restarted() -> bool:
+        return isinstance(await follower.next(0.1), Restarted)
+
+    await eventually(restarted)
+    await follower.stop()
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    """A server with one user, who may not publish below `steer.node_control`."""
+    config = tmp_path / "nats.conf"
+    config.write_text(
+        'authorization { users = [{ user: u, password: p, permissions: { publish: { deny: "steer.node_control.>" } } }] }'
+    )
+    server = EmbeddedServer(config=config)
+    server.start(tmp_path / "jetstream")
+    yield server
+    server.stop()
+
+
+async def test_a_refused_publish_is_told_in_the_log(guarded: EmbeddedServer) -> None:
+    url = guarded.url.replace("nats://", "nats://u:p@")
+    bus = await buses.connect(Settings(nats_url=url), "test", patience=10)
+    with structlog.testing.capture_logs() as lines:
+        await bus.nc.publish("steer.node_control.n1", b"{}")
+        await eventually(lambda: [line for line in lines if line["log_level"] == "error"])
+    (line,) = [line for line in lines if line["log_level"] == "error"]
+    assert line["event"] == "this identity may not publish to steer.node_control.n1"
+    assert bus.nc.is_connected
+    await bus.close()
+
+
+async def test_refused_credentials_end_the_connecting(guarded: EmbeddedServer) -> None:
+    url = guarded.url.replace("nats://", "nats://u:wrong@")
+    with pytest.raises(ConfigurationError, match="refuses the credentials") as refused:
+        await buses.connect(Settings(nats_url=url), "test", patience=10)
+    assert "wrong" not in str(refused.value)
