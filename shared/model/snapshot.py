@@ -34,6 +34,6 @@ class SnapshotReport(Record):
 
 
 class SnapshotPrune(Record):
-    """`steer.snapshot_prune.<node>.<env>.<volume>`: snapshots to delete. The agent deletes the report of each when done."""
+    """`steer.snapshot_prune.<node>.<env>.<volume>`: snapshots to delete; their reports are deleted with them."""
 
     ids: tuple[str, ...] = ()
