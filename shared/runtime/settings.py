@@ -53,7 +53,7 @@ class Settings:
     @property
     def shown_url(self) -> str:
         """The servers without names and passwords, for texts."""
-        return ", ".join(re.sub(r"//[^/@]*@", "//", url) for url in self.servers)
+        return ", ".join(_hidden(url) for url in self.servers)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
@@ -67,12 +67,17 @@ class Settings:
             try:
                 values[name] = parse(text)
             except ValueError as error:
-                problems.append(f"{variable}={text!r}: {error}")
+                problems.append(f"{variable}={_hidden(text)!r}: {error}")
         if bool(values.get("tls_cert")) != bool(values.get("tls_key")):
             problems.append("STEER_TLS_CERT and STEER_TLS_KEY go together: one of them is missing")
         if problems:
             raise ConfigurationError("; ".join(problems))
         return cls(**values)
+
+
+def _hidden(text: str) -> str:
+    """An address without name and password."""
+    return re.sub(r"//[^/@]*@", "//", text)
 
 
 def _url(text: str) -> str:
