@@ -60,6 +60,7 @@ class Agent(Process):
         self.machine_up = True
         self.cut_off = False
         self.replicas: dict[str, Replica] = {}
+        self.on_start: Callable[[Assignment], None] = lambda assignment: None
         self.clock_offset = timedelta(seconds=self._random.uniform(-30, 30))
 
     # -- the machine --------------------------------------------------------------------------------------------------
@@ -90,6 +91,7 @@ class Agent(Process):
 
     def _run(self, name: str, assignment: Assignment, sequence: int) -> None:
         self.replicas[name] = Replica(assignment, sequence, "starting", self._wall())
+        self.on_start(assignment)
         self._look_soon()
         image = assignment.run.image
         fails = image == BAD_IMAGE or self._random.random() < self._rates.failed_start

@@ -12,6 +12,7 @@ from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.environment import Environment
 from shared.model.node import Node, NodeControl, NodeStatus
 from shared.model.release import DeployRequest, Release
+from shared.model.volume import Volume, VolumeStatus
 from shared.runtime import encode
 from shared.subjects import (
     ACTIVE,
@@ -26,6 +27,8 @@ from shared.subjects import (
     RELEASE,
     ROUTE_KINDS,
     ROUTE_MANIFEST,
+    VOLUME,
+    VOLUME_STATUS,
     Key,
     Owner,
 )
@@ -91,16 +94,16 @@ class Convergence:
         return ""
 
     def _stuck(self, node: str) -> bool:
-        """Whether a drain has to wait: some replica on the node has nowhere else to go."""
+        """Whether a drain has to wait: some replica on the node has nowhere else to go, or may not be stopped."""
         return any(
-            key[0] == node and not self._room(assignment)
+            key[0] == node and (assignment.run.volumes or not self._room(_environment(assignment), assignment.release))
             for key, assignment in self._view.all(ASSIGNMENT, Assignment).items()
         )
 
     def _replicas(self) -> str:
         """7: as many healthy replicas as desired, or nowhere to put them; none that nobody wants."""
         environments = {key[:3] for key in self._view.all(ACTIVE, ActiveRelease)}
-        environments |= {tuple(a.workload.key.split("/")) for a in self._view.all(ASSIGNMENT, Assignment).values()}
+        environments |= {_environment(a) for a in self._view.all(ASSIGNMENT, Assignment).values()}
         for environment in sorted(environments):
             if missing := self._replicas_of(environment):
                 return missing
@@ -114,7 +117,7 @@ class Convergence:
         name = "/".join(environment)
         kept = [key for key, a in mine.items() if a.deployment == serving and a.desired == "run"]
         healthy = [key for key in kept if self._view.healthy(key)]
-        if len(healthy) < desired and active is not None and self._fits_anywhere(environment, active):
+        if len(healthy) < desired and active is not None and self._room(environment, active.version):
             return f"{name} has {len(healthy)} healthy replicas, {desired} are wanted, and there is room"
         leaving = [key for key in mine if key not in kept and mine[key].deployment]
         if leaving:
@@ -123,38 +126,34 @@ class Convergence:
             return f"{name} has {len(kept)} replicas, {desired} are wanted"
         return ""
 
-    def _fits_anywhere(self, environment: Key, active: ActiveRelease) -> bool:
-        release = self._view.get(RELEASE, (*environment, active.version), Release)
+    def _room(self, environment: Key, version: str) -> bool:
+        """Whether some node would take one more replica of a release, by a reading of the rules of our own."""
+        release = self._view.get(RELEASE, (*environment, version), Release)
         if release is None:
             return False
-        some = next(iter(self._view.replicas(environment).values()), None)
-        if some is not None:
-            return self._room(some)
-        return True
-
-    def _room(self, assignment: Assignment) -> bool:
-        environment = tuple(assignment.workload.key.split("/"))
-        release = self._view.get(RELEASE, (*environment, assignment.release), Release)
-        constraints = release.service.placement.constraints if release is not None else {}
-        distinct = release is not None and release.service.placement.distinct_nodes
-        need = assignment.resources.effective()
-        everything = self._view.all(ASSIGNMENT, Assignment)
+        service, everything = release.service, self._view.all(ASSIGNMENT, Assignment)
+        need = service.resources.effective()
         for (node,), record in self._view.all(NODE, Node).items():
             control = self._view.get(NODE_CONTROL, (node,), NodeControl) or NodeControl()
             here = [a for key, a in everything.items() if key[0] == node and not self._view.gone(key)]
-            cpu = sum(a.resources.effective().cpu_millis for a in here)
-            memory = sum(a.resources.effective().memory_mb for a in here)
+            cpu = need.cpu_millis + sum(a.resources.effective().cpu_millis for a in here)
+            memory = need.memory_mb + sum(a.resources.effective().memory_mb for a in here)
             if control.drain or not control.schedulable or self._view.lost(node):
                 continue
-            if any(record.labels.get(label) != value for label, value in constraints.items()):
+            if service.stateful and self._pin(environment) not in ("", node):
                 continue
-            if distinct and any(a.workload == assignment.workload for a in here):
+            if any(record.labels.get(label) != value for label, value in service.placement.constraints.items()):
                 continue
-            if cpu + need.cpu_millis <= record.capacity.cpu_millis and (
-                memory + need.memory_mb <= record.capacity.memory_mb
-            ):
+            if service.placement.distinct_nodes and any(_environment(a) == environment for a in here):
+                continue
+            if cpu <= record.capacity.cpu_millis and memory <= record.capacity.memory_mb:
                 return True
         return False
+
+    def _pin(self, environment: Key) -> str:
+        wanted = self._view.get(VOLUME, (*environment, "data"), Volume)
+        status = self._view.get(VOLUME_STATUS, (*environment, "data"), VolumeStatus)
+        return (wanted.node if wanted is not None else None) or (status.node if status is not None else "")
 
     def _records(self) -> str:
         """11: what a user can write can be read, on every subject, and is what a user wrote last that can be read."""
@@ -213,3 +212,7 @@ class Convergence:
                 if self._log.versions_of(subject)[-1].body != body:
                     return f"{proxy.name} serves another {subject} than a fresh load gives"
         return ""
+
+
+def _environment(assignment: Assignment) -> Key:
+    return tuple(assignment.workload.key.split("/"))

@@ -20,7 +20,7 @@ from shared.runtime.clock import ServiceClock
 from shared.runtime.encode import Outgoing
 from shared.runtime.sequences import Sequences
 from shared.service import Plan, Sample, Service, State, Version
-from shared.subjects import TERM
+from shared.subjects import DECISION, NOTICE, TERM
 
 from .bus import Answer, Bus
 from .clock import Timeline
@@ -126,6 +126,8 @@ class Instance(Process, Generic[State]):
         self.sequences.received(self.follower.position)
         if stored.kind is TERM:
             self._receive_term(stored)
+            return
+        if stored.kind in (DECISION, NOTICE) and stored.key[:1] != self._terms_of:
             return
         try:
             version = self.log.read(stored)

@@ -15,6 +15,7 @@ from shared.model.service import DecisionRecord
 from shared.service import Version
 from shared.subjects import ACTIVE, ASSIGNMENT, DECISION, DEPLOYMENT, NODE, Key
 
+from .agents import Agent
 from .invariants import Violation
 from .log import Log
 from .proxies import Proxy
@@ -46,7 +47,7 @@ class SchedulerIsSafe:
             self._desired_only_moves_on(changed, before)
             added = [v for v in changed if before[v.key] is None and isinstance(v.record, Assignment)]
             self._fits(added)
-            self._not_too_many(added)
+            self._not_too_many(added, read)
             self._one_incarnation(added)
             self._serves_on(changed, before, read)
             self._no_stop_under_traffic(changed, before, read, at)
@@ -92,9 +93,11 @@ class SchedulerIsSafe:
             ):
                 raise Violation("2", f"{node} has {capacity}, reserved are {cpu} and {memory} at {added[-1].sequence}")
 
-    def _not_too_many(self, added: Sequence[Version]) -> None:
+    def _not_too_many(self, added: Sequence[Version], read: dict[str, int]) -> None:
         """3: `run` replicas ≤ desired + 1 + those of one deployment (its own set, or the old one that stays warm)."""
-        for environment in {_environment(version) for version in added}:
+        for environment, version in {_environment(version): version for version in added}.items():
+            at = read[_name(version)]
+            desired = max(self.view.desired(environment), self.view.desired(environment, at))
             mine = self.view.replicas(environment)
             runs = [key for key, a in mine.items() if a.desired == "run" and not self._absent(key)]
             deployments = [
@@ -107,7 +110,7 @@ class SchedulerIsSafe:
             sets = Counter(mine[key].deployment for key in runs)
             for name, count in sets.items():
                 own = next((d.replicas for d in deployments if d is self._deployment(environment, name)), 0)
-                most = max(own, self.view.desired(environment) if name == serving else 0) + 1
+                most = max(own, desired if name == serving else 0) + 1
                 if count > most and any(_set(version) == name for version in added):
                     raise Violation(
                         "3", f"{environment} runs {count} replicas of {name or 'no deployment'}, not {most}"
@@ -144,6 +147,8 @@ class SchedulerIsSafe:
             active = self.view.get(ACTIVE, environment, ActiveRelease)
             if active is None or active.deployment != old.deployment or not self.view.healthy(version.key, at):
                 continue
+            if old.run.volumes:
+                continue  # replaced in the other order: never two at a time
             left = sum(
                 a.desired == "run" and a.deployment == old.deployment and self.view.healthy(key, at)
                 for key, a in self.view.replicas(environment).items()
@@ -192,6 +197,27 @@ class SchedulerIsSafe:
                         "5", f"{_name(version)} is stopped at {version.sequence}; {proxy.name} serves it in version "
                         f"{proxy.version}"
                     )  # fmt: skip
+
+
+class OneReplicaOfAVolume:
+    """3: the replicas that really run with one volume, on all machines together, are at most one."""
+
+    def __init__(self, agents: Sequence[Agent]) -> None:
+        self._agents = agents
+        for agent in agents:
+            agent.on_start = self._started
+
+    def _started(self, assignment: Assignment) -> None:
+        if not assignment.run.volumes:
+            return
+        running = [
+            f"{name} on {agent.name}"
+            for agent in self._agents
+            for name, replica in agent.replicas.items()
+            if replica.alive and replica.assignment.run.volumes and replica.assignment.workload == assignment.workload
+        ]
+        if len(running) > 1:
+            raise Violation("3", f"a volume of {assignment.workload.key} is used by {', '.join(running)}")
 
 
 def _name(version: Version) -> str:

@@ -179,7 +179,7 @@ def test_a_replicated_log_refuses_concurrent_checks_and_the_leader_tries_again()
         if answer is not None and "error" in answer:
             refusals.append(answer["error"]["err_code"])
 
-    for key in ENVIRONMENTS:
+    for key in ENVIRONMENTS[:3]:
         story.put(2, key)
         story.deploy(key)
     for _ in range(200):
@@ -189,7 +189,7 @@ def test_a_replicated_log_refuses_concurrent_checks_and_the_leader_tries_again()
         story.run(0.002)
     assert set(refusals) == {10164}
     story.world.converge()
-    assert [story.healthy(key) for key in ENVIRONMENTS] == [2, 2, 2]
+    assert [story.healthy(key) for key in ENVIRONMENTS[:3]] == [2, 2, 2]
 
 
 def test_a_request_that_is_published_again_long_after_its_deployment_was_trimmed_never_starts() -> None:

@@ -120,7 +120,7 @@ class Trouble:
         self._over(wait, agent.start)
 
     def _decommission(self, agent: Agent) -> None:
-        if not agent.up:
+        if not agent.machine_up:
             self._users.delete_node(agent.name)
 
     def _jump_clock(self, wait: float) -> None:

@@ -7,18 +7,22 @@ from shared.model.domain import Domain
 from shared.model.environment import Environment, Placement, Replicas, ServiceSpec
 from shared.model.node import NodeControl
 from shared.model.release import DeployRequest, Release
-from shared.model.run import Healthcheck, PortSpec, Resources, RunSpec
-from shared.subjects import DEPLOY, DOMAIN, ENVIRONMENT, NODE, NODE_CONTROL, RELEASE, Key, Kind
+from shared.model.run import Healthcheck, PortSpec, Resources, RunSpec, VolumeMount
+from shared.model.volume import Volume
+from shared.subjects import DEPLOY, DOMAIN, ENVIRONMENT, NODE, NODE_CONTROL, RELEASE, VOLUME, Key, Kind
 
 from .agents import BAD_IMAGE, SICK_IMAGE
 from .clock import Timeline
 from .log import Log
 from .wire import Message, put
 
+STATEFUL: Key = ("shop", "db", "production")
+"""One replica, with a volume."""
 ENVIRONMENTS: tuple[Key, ...] = (
     ("shop", "web", "production"),
     ("shop", "cart", "production"),
     ("blog", "web", "staging"),
+    STATEFUL,
 )
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _BAD_BODIES = (b"", b"{", b'{"nonsense": 1}', b"\xff\xfe", b'{"version": -1, "replicas": 3, "hostname": "a b"}', b"[]")
@@ -70,6 +74,7 @@ class Users:
             (1, self._repeat),
             (3, lambda: self._environment(key)),
             (2, self._control),
+            (1, self._move_volume),
             (1, lambda: self._move_domain(f"site-{self._random.randrange(4)}", key)),
             (3, self._publish_nonsense),
             (0.4, lambda: self._put(ENVIRONMENT, key, None)),
@@ -78,12 +83,13 @@ class Users:
         self._step_later()
 
     def _environment(self, key: Key) -> None:
-        few = self._random.randint(1, 3)
+        few = 1 if key == STATEFUL else self._random.randint(1, 3)
         self._put(
             ENVIRONMENT,
             key,
             Environment(
-                replicas=Replicas(min=few, max=few + 2), drain_window_seconds=self._random.choice((0, 5, 20, 40))
+                replicas=Replicas(min=few, max=few if key == STATEFUL else few + 2),
+                drain_window_seconds=self._random.choice((0, 5, 20, 40)),
             ),
         )
 
@@ -98,7 +104,9 @@ class Users:
                 ports=(PortSpec(name="http", container_port=8080),),
                 healthcheck=Healthcheck(grace_period_seconds=self._random.choice((1, 5))),
                 stop_grace_seconds=2,
+                volumes=(VolumeMount(name="data", mount_path="/data"),) if key == STATEFUL else (),
             ),
+            stateful=key == STATEFUL,
             placement=Placement(
                 constraints={"disk": "ssd"} if not image and self._random.random() < 0.1 else {},
                 distinct_nodes=not image and self._random.random() < 0.15,
@@ -131,8 +139,15 @@ class Users:
         node = self._random.choice(self._nodes)
         drain = self._random.random() < 0.5
         done = self._random.random() < 0.4
-        record = None if done else NodeControl(schedulable=self._random.random() < 0.5, drain=drain)
+        stop_stateful = self._random.random() < 0.5
+        schedulable = self._random.random() < 0.5
+        record = None if done else NodeControl(schedulable=schedulable, drain=drain, stop_stateful=stop_stateful)
         self._put(NODE_CONTROL, (node,), record)
+
+    def _move_volume(self) -> None:
+        """Its data is somebody else's concern."""
+        node = self._random.choice((None, *self._nodes))
+        self._put(VOLUME, (*STATEFUL, "data"), Volume(node=node))
 
     def domain(self, name: str, key: Key, hostname: str = "", path_prefix: str = "") -> None:
         """A hostname that leads to an environment."""

@@ -20,7 +20,7 @@ from .invariants import TermsNeverGoBack, Violation
 from .lease import Leases
 from .log import Log
 from .proxies import Proxy
-from .safety import SchedulerIsSafe
+from .safety import OneReplicaOfAVolume, SchedulerIsSafe
 from .trouble import Trouble
 from .users import Users
 
@@ -73,6 +73,7 @@ class World:
         self.convergence = Convergence(log, self.safety.view, self.instances, self.agents, self.proxies)
         log.watch(TermsNeverGoBack(log))
         log.watch(self.safety)
+        OneReplicaOfAVolume(self.agents)
         self._deliver_assignments()
 
     def run(self) -> None:
