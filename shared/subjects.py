@@ -204,6 +204,12 @@ def parse(subject: str) -> tuple[Kind, Key]:
     return kind, key
 
 
+def carrying(key: Key) -> tuple[str, ...]:
+    """Filters for the subjects of any kind whose key, behind a doer's or a service's name or not, begins with this one."""
+    tail = ".".join(key)
+    return f"steer.*.{tail}", f"steer.*.{tail}.>", f"steer.*.*.{tail}", f"steer.*.*.{tail}.>"
+
+
 def host_key(hostname: str) -> Key:
     """`*.example.com` → `(com, example, _wildcard)`: the key of its `route_host`."""
     return tuple("_wildcard" if label == "*" else label for label in reversed(hostname.split(".")))

@@ -145,8 +145,7 @@ class Keeper:
             kind, key = subjects.kind_of(subject)
             if kind.owner is not subjects.Owner.USERS:
                 return False
-            tail = ".".join(key)
-            for pattern in (f"steer.*.{tail}", f"steer.*.{tail}.>", f"steer.*.*.{tail}", f"steer.*.*.{tail}.>"):
+            for pattern in subjects.carrying(key):
                 if await self._others(pattern, subject):
                     return True
         return False

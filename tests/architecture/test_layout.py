@@ -13,6 +13,7 @@ DECIDERS = ("scheduler", "routes")
 DOERS = ("agent", "cli")
 MAX_LINES = 350
 MAX_FUNCTION_LINES = 50
+DATA = {"declarations"}  # the streams: a table, however long
 
 
 def modules() -> list[Path]:
@@ -81,6 +82,7 @@ def test_a_function_fits_on_a_screen() -> None:
         for path in modules()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name not in DATA
         and (node.end_lineno or node.lineno) - node.lineno >= MAX_FUNCTION_LINES
     ]
     assert long == []
