@@ -107,6 +107,10 @@ class Commands:
         elif monotonic() - asked.since > LONGEST_WAIT_SECONDS:
             await self._refuse(asked, NOT_READY, "it took too long; ask again")
 
+    def _forget(self, verb: str, identity: Any) -> None:
+        """Who asks again does not wait for the answer to the first asking any more."""
+        self._waiting = [each for each in self._waiting if (each.verb, each.question["id"]) != (verb, identity)]
+
     async def _refuse(self, asked: _Asked, code: str, reason: str) -> None:
         if asked in self._waiting:
             self._waiting.remove(asked)
@@ -130,6 +134,7 @@ class Commands:
                 await request.respond_error(NOT_READY if busy else BAD_REQUEST, reason)
                 return
             question.setdefault("id", str(ULID()).lower())
+            self._forget(verb, question["id"])
             self._waiting.append(_Asked(verb, question, at_least, request))
             self._wake()
 

@@ -24,7 +24,8 @@ class Settings:
     """What a process is told. Paths are checked for existence; `lease_ttl_seconds` 0 takes the default of the topology.
 
     `nats_url` may list several servers, separated by commas. `nats_nkey` is a file with an nkey seed. `window_seconds`
-    is how long every version of a record is kept.
+    is how long every version of a record is kept. `source_url_base`, `registry_address` and `local_load` are what the
+    builder stamps into its orders.
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -36,6 +37,9 @@ class Settings:
     replicas: int = 1
     lease_ttl_seconds: int = 0
     cluster_domain: str = ""
+    source_url_base: str = ""
+    registry_address: str = ""
+    local_load: bool = False
     metrics_port: int | None = None
     log_level: str = "info"
     log_format: LogFormat = "text"
@@ -111,6 +115,10 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _truth(text: str) -> bool:
+    return _one_of("true", "false")(text) == "true"
+
+
 def _replicas(text: str) -> int:
     return int(_one_of("1", "3", "5")(text))
 
@@ -125,6 +133,9 @@ VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "STEER_REPLICAS": ("replicas", _replicas),
     "STEER_LEASE_TTL_SECONDS": ("lease_ttl_seconds", _number(1, 3600)),
     "STEER_CLUSTER_DOMAIN": ("cluster_domain", str),
+    "STEER_SOURCE_URL_BASE": ("source_url_base", str),
+    "STEER_REGISTRY_ADDRESS": ("registry_address", str),
+    "STEER_LOCAL_LOAD": ("local_load", _truth),
     "STEER_METRICS_PORT": ("metrics_port", _number(0, 65_535)),
     "STEER_LOG_LEVEL": ("log_level", _one_of(*LOG_LEVELS)),
     "STEER_LOG_FORMAT": ("log_format", _one_of("text", "json")),

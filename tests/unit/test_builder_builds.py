@@ -492,3 +492,19 @@ def test_more_than_fits_into_one_commit_is_done_in_several() -> None:
         world.remove_worker(f"w-{ordinal}")
     world.settle()
     assert world.running() == {} and len(world.state.indexes.line(POOL)) == 600
+
+
+def test_a_late_report_of_an_attempt_counts_for_nothing_on_the_same_worker_too() -> None:
+    world = World()
+    world.worker(0)
+    key = world.build(1)
+    world.settle()
+    first = world.order("w-0")
+    world.now += timedelta(seconds=1)
+    world.worker(0)
+    world.settle()
+    assert world.running() == {"w-0": "1"} and world.status(key).attempt == 2
+    world.report("w-0", "succeeded", first)
+    world.settle()
+    assert world.status(key).state == "running"
+    assert f"stale_report/{'/'.join(key)}" in world.notices()
