@@ -147,7 +147,7 @@ def test_answers_and_reasons_depend_on_what_is_there_and_not_on_how_it_came_abou
     seed: int, nodes: int, steps: int
 ) -> None:
     world = World(seed, nodes, steps)
-    other = Cluster()
+    other = Cluster(Sizes(block=2, few=0))
     for item in sorted(world.reservations, key=lambda item: (item.workload, item.node, item.memory_mb)):
         other.reserve(item.node, item.workload, item.cpu_millis, item.memory_mb)
     for node in sorted(world.nodes.values(), key=lambda node: node.name, reverse=True):
