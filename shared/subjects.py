@@ -205,7 +205,7 @@ def parse(subject: str) -> tuple[Kind, Key]:
 
 
 def carrying(key: Key) -> tuple[str, ...]:
-    """Filters for the subjects of any kind whose key, behind a doer's or a service's name or not, begins with this one."""
+    """Filters for the subjects of any kind whose key begins with this one, a doer's or service's name left aside."""
     tail = ".".join(key)
     return f"steer.*.{tail}", f"steer.*.{tail}.>", f"steer.*.*.{tail}", f"steer.*.*.{tail}.>"
 
