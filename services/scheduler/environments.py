@@ -238,7 +238,9 @@ def _forget(state: State, key: Key, active: ActiveRelease | None, draft: Draft) 
         _forget_texts(state, "retention", key, draft)
     if not draft.changes:
         return []
-    return [Decision("environment", key, "forgotten", tuple(draft.changes), explain=False)]
+    # A commit needs one message without an expectation, for its fence: then the explanation stays until the next pass.
+    explain = all(change.expected is not None for change in draft.changes)
+    return [Decision("environment", key, "forgotten", tuple(draft.changes), explain=explain)]
 
 
 def _forget_texts(state: State, about: str, key: Key, draft: Draft) -> None:

@@ -58,6 +58,9 @@ class World:
         assert decide(self.state, self.now) == plan, "a pass changed the state"
         assert plan.size <= 1000
         for decision in plan.decisions:
+            unfenced = decision.explain or any(change.expected is None for change in decision.changes)
+            assert unfenced, f"no message of {decision.outcome!r} can carry the fence"
+        for decision in plan.decisions:
             for change in decision.changes:
                 self.publish(change.kind, change.key, change.record)
             if decision.explain:

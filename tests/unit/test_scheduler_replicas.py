@@ -344,6 +344,15 @@ def test_deleting_an_environment_ends_its_replicas_and_then_forgets_it(world: Wo
     assert list(world.notices()) == []
 
 
+def test_a_deleted_environment_that_had_only_releases_is_forgotten_too(world: World) -> None:
+    world.environment(1)
+    world.release(1)
+    world.publish(subjects.ENVIRONMENT, ENV, None)
+    world.settle()
+    assert world.state.tables[subjects.RELEASE] == {}
+    assert not [key for key in world.state.tables[subjects.DECISION] if key[1] == "environment"]
+
+
 def test_an_environment_that_was_never_there_tears_nothing_down(world: World) -> None:
     """Scenario 11: an empty or partial view. Only a tombstone tears down."""
     world.serving(replicas=2)
