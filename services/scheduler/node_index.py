@@ -44,12 +44,12 @@ DEFAULT_SIZES = Sizes()
 class Group:
     """Nodes of one region that no request so far tells apart, the one with the most free memory first."""
 
-    __slots__ = ("_block", "_blocks", "_cpu", "_lasts", "met", "platform", "region", "size")
+    __slots__ = ("_blocks", "_cpu", "_lasts", "_most", "met", "platform", "region", "size")
 
     def __init__(
         self, block: int, region: str, platform: str = "", met: frozenset[tuple[str, str]] = frozenset()
     ) -> None:
-        self._block = block
+        self._most = 2 * block
         self.region = region
         self.platform = platform
         self.met = met
@@ -60,32 +60,51 @@ class Group:
 
     def add(self, entry: Entry) -> None:
         self.size += 1
-        lasts = self._lasts
-        if not lasts:
+        if self._blocks:
+            self._put(entry)
+        else:
             self._insert_block(0, [entry])
-            return
+
+    def remove(self, entry: Entry) -> None:
+        self.size -= 1
+        self._take(entry)
+
+    def move(self, old: Entry, new: Entry) -> None:
+        """The node of `old` stands at `new` from now on."""
+        self._take(old)
+        if self._blocks:
+            self._put(new)
+        else:
+            self._insert_block(0, [new])
+
+    def _put(self, entry: Entry) -> None:
+        lasts = self._lasts
         at = bisect_left(lasts, entry)
         if at == len(lasts):
             at -= 1
             lasts[at] = entry
         block = self._blocks[at]
         insort(block, entry)
-        self._cpu[at] = max(self._cpu[at], entry[2].free_cpu)
-        if len(block) > 2 * self._block:
-            self._insert_block(at + 1, block[self._block :])
-            del block[self._block :]
-            lasts[at] = block[-1]
-            self._cpu[at] = _most_cpu(block)
+        if self._cpu[at] < entry[2].free_cpu:  # noqa: PLR1730 - the hottest line, and max() is a call
+            self._cpu[at] = entry[2].free_cpu
+        if len(block) > self._most:
+            self._split(at, block)
 
-    def remove(self, entry: Entry) -> None:
-        self.size -= 1
+    def _take(self, entry: Entry) -> None:
         at = bisect_left(self._lasts, entry)
         block = self._blocks[at]
         del block[bisect_left(block, entry)]
-        if not block:
-            del self._blocks[at], self._lasts[at], self._cpu[at]
-        else:
+        if block:
             self._lasts[at] = block[-1]
+        else:
+            del self._blocks[at], self._lasts[at], self._cpu[at]
+
+    def _split(self, at: int, block: list[Entry]) -> None:
+        half = len(block) // 2
+        self._insert_block(at + 1, block[half:])
+        del block[half:]
+        self._lasts[at] = block[-1]
+        self._cpu[at] = _most_cpu(block)
 
     def _insert_block(self, at: int, block: list[Entry]) -> None:
         self._blocks.insert(at, block)
@@ -238,9 +257,8 @@ class Index:
                 continue
             memory, cpu = -node.memory_left(), node.cpu_left()
             if memory != entry[0] or cpu != node.free_cpu:
-                group.remove(entry)
                 node.entry, node.free_cpu = (memory, entry[1], node), cpu
-                group.add(node.entry)
+                group.move(entry, node.entry)
         self._dirty.clear()
 
     def select(self, request: Request) -> Selection:
