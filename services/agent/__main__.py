@@ -6,6 +6,7 @@ Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting
 
 import asyncio
 import re
+import shlex
 import signal
 import socket
 import sys
@@ -16,7 +17,7 @@ import structlog
 import typer
 import uvloop
 
-from services.agent.config import PORT_RANGE, AgentConfig
+from services.agent.config import PORT_RANGE, SNAPSHOT_COMMAND, AgentConfig
 from services.agent.run import run_agent
 from shared.errors import ConfigurationError, SteerError
 from shared.model.base import NAME_PATTERN
@@ -52,6 +53,9 @@ def main(
     stop_replicas_on_exit: Annotated[
         bool, _option("stop-replicas-on-exit", "Stop the replicas too; by default they go on and are adopted.")
     ] = False,
+    snapshot_command: Annotated[
+        str, _option("snapshot-command", "What writes the file {target} from the directory {volume}; no shell.")
+    ] = shlex.join(SNAPSHOT_COMMAND),
 ) -> None:
     """Run the replicas that are assigned to this node."""
     try:
@@ -67,6 +71,7 @@ def main(
             capacity_memory_mb=_capacity("capacity-memory-mb", capacity_memory_mb),
             port_range=_port_range(port_range),
             stop_replicas_on_exit=stop_replicas_on_exit,
+            snapshot_command=_command(snapshot_command),
         )
         settings = Settings.from_environment()
     except ConfigurationError as error:
@@ -109,6 +114,16 @@ def _label(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise ConfigurationError(f"--label {text!r}: not key=value")
     return key, value
+
+
+def _command(text: str) -> tuple[str, ...]:
+    try:
+        argv = tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigurationError(f"--snapshot-command {text!r}: {error}") from None
+    if not any("{target}" in word for word in argv[1:]):
+        raise ConfigurationError(f"--snapshot-command {text!r}: it has to write {{target}}")
+    return argv
 
 
 def _capacity(option: str, value: int | None) -> int | None:

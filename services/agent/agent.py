@@ -24,6 +24,8 @@ from services.agent.journal import Entry, Journal
 from services.agent.reconcile import Action, Wanted, World, reconcile
 from services.agent.replica import Replica, Surroundings
 from services.agent.reports import Reports
+from services.agent.snapshots import Snapshots
+from services.agent.volumes import Volumes
 from shared import subjects
 from shared.errors import InvalidRecord, SteerError, Unavailable
 from shared.model.assignment import Instance, InstanceState
@@ -48,7 +50,8 @@ class Agent:
         self._look = asyncio.Event()
         self._journal = Journal(config.data_dir / "replicas")
         self._steady = SteadyClock()
-        self._around = Surroundings(driver, self._journal, config.address, self._look.set, self._steady.now)
+        volumes = Volumes(config.data_dir / "volumes")
+        self._around = Surroundings(driver, self._journal, volumes, config.address, self._look.set, self._steady.now)
         self._replicas: dict[str, Replica] = {}
         self._assignments = Assignments()
         self._loaded = False
@@ -57,7 +60,8 @@ class Agent:
         self._said_held: set[str] = set()
         self._ever_registered = False
         self._clock = ServerClock()
-        self._reports = Reports(config.node)
+        self._snapshots = Snapshots(config, volumes, self._clock, self._steady.now)
+        self._reports = Reports(config.node, subjects.INSTANCE, Instance)
         self._heartbeat = Heartbeat(config.node, self._groups)
 
     def adopt(self) -> None:
@@ -74,6 +78,7 @@ class Agent:
             asyncio.create_task(self._heartbeat.follow_fleet(bus), name="follow fleet"),
             asyncio.create_task(self._heartbeat.run(bus), name="heartbeat"),
             asyncio.create_task(self._act_for_ever(), name="reconcile"),
+            asyncio.create_task(self._snapshots.run(bus), name="snapshots"),
         ]
         reporting = asyncio.create_task(self._reports.run(bus), name="report")
         ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
@@ -275,6 +280,7 @@ def _entry(name: str, assigned: Assigned, now: datetime) -> Entry:
         workload=record.workload.key,
         run=record.run,
         config_hash=record.config_hash,
+        volume_epoch=record.volume_epoch,
         since=now,
     )
 

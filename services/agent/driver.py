@@ -5,7 +5,8 @@ the agent is in a `Handle`, which the journal keeps.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from shared.errors import SteerError
@@ -18,11 +19,12 @@ class DriverError(SteerError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One replica to run. `workload` is `project/app/environment`."""
+    """One replica to run. `workload` is `project/app/environment`; `volumes` are its directories, which are there."""
 
     assignment: str
     workload: str
     run: RunSpec
+    volumes: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

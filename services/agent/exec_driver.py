@@ -59,8 +59,6 @@ class ExecDriver:
         run = launch.run
         if not run.command:
             raise DriverError("no command: the exec driver runs an argv")
-        if run.volumes:
-            raise DriverError(f"volume {run.volumes[0].name!r}: the exec driver has no volumes")
         directory = self._directory(run.image)
         environment = self._environment(launch, ports)
         self._prune_logs()
@@ -129,7 +127,8 @@ class ExecDriver:
         environment |= launch.run.env
         if ports:
             environment["PORT"] = str(next(iter(ports.values())))
-        environment |= {f"STEER_PORT_{name.upper().replace('-', '_')}": str(port) for name, port in ports.items()}
+        environment |= {f"STEER_PORT_{_upper(name)}": str(port) for name, port in ports.items()}
+        environment |= {f"STEER_VOLUME_{_upper(name)}": str(path) for name, path in launch.volumes.items()}
         return environment | self._marks(launch) | {"STEER_ENVIRONMENT": launch.workload}
 
     def _read_environment(self, name: str) -> dict[str, str]:
@@ -155,6 +154,10 @@ class ExecDriver:
         for log in self._logs.glob("*.log"):
             if log.stat().st_mtime < oldest:
                 log.unlink(missing_ok=True)
+
+
+def _upper(name: str) -> str:
+    return name.upper().replace("-", "_")
 
 
 def _resolve(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> list[str]:

@@ -28,6 +28,7 @@ class Entry(Record):
     workload: str
     run: RunSpec
     config_hash: str
+    volume_epoch: int = 0
     ports: dict[str, int] = Field(default_factory=dict)
     pid: int | None = None
     process_started_at: float | None = None

@@ -5,9 +5,10 @@ a report never lacks a field that an earlier one had.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from services.agent.health import Health, after_probe, delay_seconds
 from services.agent.journal import Entry, Journal
 from services.agent.probe import probe
 from services.agent.reconcile import ENDED
+from services.agent.volumes import Volumes
 from shared.model.assignment import InstanceState
 from shared.model.run import Healthcheck
 
@@ -32,6 +34,7 @@ class Surroundings:
 
     driver: Driver
     journal: Journal
+    volumes: Volumes
     host: str
     changed: Callable[[], None]
     now: Callable[[], datetime]
@@ -68,6 +71,9 @@ class Replica:
             self._begun.set()
             return
         self._around.driver.reserve(self.entry.ports)
+        with contextlib.suppress(DriverError):  # it runs with its volumes, whatever is thought of that now
+            self._find_volumes()
+            self._around.volumes.hold(self.entry.assignment, self._launch.volumes)
         self._life = asyncio.create_task(self._guard(self._adopt()), name=f"replica {self.entry.assignment}")
 
     def stop(self) -> None:
@@ -103,14 +109,26 @@ class Replica:
     async def _start(self) -> None:
         driver, journal = self._around.driver, self._around.journal
         try:
+            self._find_volumes()
             self.entry = self.entry.model_copy(update={"ports": dict(driver.ports(self._launch))})
             journal.write(self.entry)
             self._around.changed()
+            await self._take_volumes()
             self._handle = await driver.start(self._launch, self.entry.ports)
         except (DriverError, OSError) as error:
             self._end("failed", Exit(None, str(error)))
             return
         await self._run()
+
+    def _find_volumes(self) -> None:
+        self._launch = replace(self._launch, volumes=self._around.volumes.paths(self.entry.workload, self.entry.run))
+
+    async def _take_volumes(self) -> None:
+        """Nothing is started before the fence is on the disk."""
+        volumes, name, paths = self._around.volumes, self.entry.assignment, self._launch.volumes
+        if paths:
+            volumes.hold(name, paths)
+            await asyncio.to_thread(volumes.admit, name, paths, self.entry.volume_epoch)
 
     async def _adopt(self) -> None:
         entry = self.entry
@@ -166,6 +184,7 @@ class Replica:
 
     def _end(self, state: InstanceState, how: Exit) -> None:
         self._around.driver.release(self.entry.ports)
+        self._around.volumes.release(self.entry.assignment)
         self._become(state, exit_code=how.code, message=how.message)
         log.info("ended", assignment=self.entry.assignment, state=state, code=how.code, message=how.message)
 

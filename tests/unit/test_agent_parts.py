@@ -19,7 +19,7 @@ from services.agent.journal import Entry, Journal
 from services.agent.processes import describe
 from shared.errors import ConfigurationError
 from shared.model.node import Fleet
-from shared.model.run import PortSpec, RunSpec, VolumeMount
+from shared.model.run import PortSpec, RunSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -65,7 +65,6 @@ def test_a_name_that_leads_out_of_the_root_or_nowhere_is_refused(tmp_path: Path,
         ({"command": ("no-such-program-anywhere",)}, "not on the PATH"),
         ({"command": ("./missing",)}, "cannot run './missing'"),
         ({"env_from": ("secrets",)}, "--env-dir"),
-        ({"volumes": (VolumeMount(name="data", mount_path="/data"),)}, "volume 'data'"),
     ],
 )
 async def test_what_cannot_be_started_says_why(tmp_path: Path, run: dict[str, object], reason: str) -> None:
