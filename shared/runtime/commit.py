@@ -8,6 +8,7 @@ The headers are written as bytes: the client's own encoding costs five times as 
 """
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Sequence
 
@@ -58,6 +59,11 @@ class Committer:
         assert self.term, "no term is open"
         fence = f"{EXPECTED}: {self.term}\r\n{EXPECTED_SUBJECT}: {self._fence_subject}\r\n".encode()
         return await self._store(messages, fence, has_expectations=any(m.expected is not None for m in messages))
+
+    async def connect(self) -> None:
+        """Connect ahead of the first commit. Where that fails, the commit will tell."""
+        with contextlib.suppress(SteerError):
+            await self._connection()
 
     async def open_term(self, message: Outgoing) -> Outcome:
         """Publish a term message, whose expectation is the term before it."""

@@ -85,8 +85,8 @@ class Instance:
 
     async def _end(self) -> None:
         self.world.end_load()
-        await tasks.end(*self._beside)
         await self.leader.close()
+        await tasks.end(*self._beside)
         await self.api.stop()
         await self.follower.stop()
         await self.health.stop()
@@ -129,6 +129,7 @@ class Instance:
         if not self.world.loaded:
             await self.world.finish_load(self.leader.repair.history)
             self.metrics.loaded.set(1)
+            await self.committer.connect()  # a standby has its connection when it is needed
             log.info("the log is loaded", service=self.service.name, position=self.follower.position)
         if self.leader.in_doubt and not self.lease.held:
             # A plan may or may not be in the log, and nobody will tell this instance: the log will.

@@ -55,6 +55,7 @@ class Leader:
         self._look_after = 0.0
         self._wake_at: datetime | None = None
         self._attend = False
+        self._notices_known = False
         self.in_doubt = False
         self.leading = False
 
@@ -101,19 +102,23 @@ class Leader:
 
     async def end(self, reason: str) -> None:
         """Stop deciding. What is stored is stored; nothing else happened."""
+        self._stop_deciding(reason)
+        await self._telemetry.stop()
+        await self._commands.stop()
+
+    async def close(self) -> None:
+        """A clean stop: the lease is given back before anything else, so that the standby takes over at once."""
+        self._stop_deciding("stopped")
+        await self._lease.close()
+        await self.end("stopped")
+        await self._committer.close()
+
+    def _stop_deciding(self, reason: str) -> None:
         if self.term:
             log.info("the term has ended", service=self._service.name, term=self.term, reason=reason)
         self._committer.term = 0
         self.leading = False
         self._metrics.leader.set(0)
-        await self._telemetry.stop()
-        await self._commands.stop()
-
-    async def close(self) -> None:
-        """A clean stop: the standby takes over at once."""
-        await self.end("stopped")
-        await self._lease.give_back()
-        await self._committer.close()
 
     # -- the term -------------------------------------------------------------------------------------------------------
 
@@ -134,11 +139,11 @@ class Leader:
         """The own term message has come back: everything before it is known, so deciding may begin."""
         self._world.anchor()
         await self._telemetry.start()
-        await self.repair.begin()
         await self._commands.start()
         self.leading, self.in_doubt = True, False
         self._look, self._look_after, self._wake_at = True, 0.0, None
         self._attend = True
+        self._notices_known = False
         self._metrics.leader.set(1)
         log.info("leading", service=self._service.name, term=self.term, position=self._world.sequences.read_sequence)
         await self._lead()
@@ -162,6 +167,9 @@ class Leader:
         if self.leading and self._is_due():
             await self._pass()
             await self._commands.round(self._command)
+        if self.leading and not self._notices_known and not self._look:
+            await self.repair.begin()  # not urgent: only when nothing else is due
+            self._notices_known = True
 
     def _is_due(self) -> bool:
         reading = monotonic()

@@ -60,6 +60,7 @@ class Lease:
         self._revision = 0
         self._free = False
         self._look = asyncio.Event()
+        self._closed = False
         self._on_change = on_change
         self.epoch = 0
 
@@ -82,6 +83,11 @@ class Lease:
                     await asyncio.wait_for(self._look.wait(), pause)
         finally:
             await tasks.end(watch)
+
+    async def close(self) -> None:
+        """Give it back and never try again."""
+        self._closed = True
+        await self.give_back()
 
     async def give_back(self) -> None:
         """Free the key for the standby, which sees it at once. Best effort: it expires anyway."""
@@ -106,6 +112,8 @@ class Lease:
 
     async def _try(self) -> float:
         """Try to take the key if it looks free; seconds until the next look."""
+        if self._closed:
+            return POLL_SECONDS
         if not self._free:
             await self._poll()
         if not self._free:

@@ -31,8 +31,12 @@ PAUSE_SECONDS = 0.25
 
 def version_of(message: Message) -> Version:
     """The version that a message carries. Raises `InvalidRecord` or `InvalidSubject`."""
-    kind, key = subjects.parse(message.subject)
-    record = None if is_tombstone(message.headers) else codec.decode(kind, key, message.body)
+    kind, key = subjects.kind_of(message.subject)
+    record = None
+    if is_tombstone(message.headers):
+        kind.check(key)
+    else:
+        record = codec.decode(kind, key, message.body)  # checks the key as well
     restores = sequence_in(message.headers, RESTORES)
     return Version(kind, key, message.sequence, record, message.at, restores)
 
