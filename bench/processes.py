@@ -20,7 +20,7 @@ from shared.runtime.bus import Bus, connect
 from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.settings import Settings
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 POLL_SECONDS = 0.02
 HEARTBEATS_PER_SECOND = 500
 BEAT_SECONDS = 0.02
