@@ -1,0 +1,174 @@
+"""Builds, whole: two builders, a scaler and its workers as processes, and a real OCI layout for each build."""
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import signal
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared import subjects
+from shared.codec import validate
+from shared.model.build import BuildPool, BuildRequest, BuildStatus
+from shared.model.build_worker import BuildWorker, WorkerScale
+from shared.model.live import LogLine
+from shared.model.service import Term
+from shared.runtime import records
+from shared.runtime.bus import Bus
+from shared.runtime.follower import Follower, Restarted
+from shared.runtime.settings import Settings
+from shared.subjects import Key
+from tests.integration.running import eventually
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "examples" / "builds" / "oci_layout.py"
+FILES = 8
+
+
+@asynccontextmanager
+async def process(
+    module: str, log: Path, *arguments: str, **variables: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    with log.open("ab") as output:
+        made = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, *arguments, cwd=ROOT, stdout=output, stderr=output, env=os.environ | variables
+        )
+    try:
+        yield made
+    finally:
+        if made.returncode is None:
+            made.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(made.wait(), 30)
+
+
+def source(directory: Path, number: int) -> str:
+    """An archive of a few files; its digest."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for index in range(FILES):
+            content = f"file {index} of source {number}\n".encode()
+            member = tarfile.TarInfo(f"app/file-{index}.txt")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    digest = f"sha256:{hashlib.sha256(data.getvalue()).hexdigest()}"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / digest).write_bytes(data.getvalue())
+    return digest
+
+
+async def statuses(bus: Bus) -> dict[Key, BuildStatus]:
+    found = await records.load(bus, [subjects.BUILD_STATUS.subject_filter])
+    return {version.key: version.record for version in found if isinstance(version.record, BuildStatus)}
+
+
+async def workers(bus: Bus) -> list[str]:
+    found = await records.load(bus, [subjects.BUILD_WORKER.subject_filter])
+    return [version.key[1] for version in found if isinstance(version.record, BuildWorker)]
+
+
+async def logs(bus: Bus, key: Key) -> list[LogLine]:
+    follower = Follower(bus, [subjects.build_log(*key)], stream=subjects.LOG_STREAM, start=1)
+    await follower.start()
+    lines: list[LogLine] = []
+    try:
+        while not follower.caught_up:
+            batch = await follower.next(10)
+            assert not isinstance(batch, Restarted)
+            lines += [validate(LogLine, message.subject, message.body) for message in batch]
+    finally:
+        await follower.stop()
+    return lines
+
+
+def leader_pid(holder: str) -> int:
+    return int(holder.rsplit("-", 2)[1])
+
+
+@pytest.mark.timeout(240)
+async def test_ten_builds_of_three_owners_whatever_dies_meanwhile(bus: Bus, settings: Settings, tmp_path: Path) -> None:
+    registry, done = tmp_path / "registry", tmp_path / "done"
+    environment = {
+        "STEER_NATS_URL": settings.nats_url,
+        "STEER_SOURCE_URL_BASE": (tmp_path / "sources").as_uri() + "/",
+        "STEER_REGISTRY_ADDRESS": "registry.example:5000",
+    }
+    pool = BuildPool(max_workers=3, max_idle_seconds=2, lease_ttl_seconds=4, owner_limit=2)
+    await records.put(bus, subjects.BUILD_POOL, ("default",), pool)
+    command = f"{sys.executable} {SCRIPT} --registry {registry} --done {done} --seconds 0.15"
+    options = ("--data", str(tmp_path / "workers"), "--", "--command", command, "--heartbeat-seconds", "0.5")
+    async with (
+        process("services.builder", tmp_path / "builder-0.log", **environment),
+        process("services.builder", tmp_path / "builder-1.log", **environment),
+        process("services.builder.scaler", tmp_path / "scaler.log", *options, **environment) as scaler,
+    ):
+        keys: list[Key] = []
+        for number in range(1, 11):
+            keys.append(("shop", "web" if number % 2 else "api", f"{number:026d}"))
+            digest = source(tmp_path / "sources", number)
+            request = BuildRequest(owner=f"team-{number % 3}", source_digest=digest, cache_key=keys[-1][1])
+            await records.put(bus, subjects.BUILD, keys[-1], request)
+
+        async def three_build() -> dict[Key, BuildStatus]:
+            running = {key: each for key, each in (await statuses(bus)).items() if each.state == "running"}
+            return running if len(running) == 3 else {}
+
+        running = await eventually(three_build, 60)
+        victim = sorted({each.worker for each in running.values()})[0]
+        children = psutil.Process(scaler.pid).children()
+        next(child for child in children if victim in child.cmdline()).send_signal(signal.SIGKILL)
+        term = await records.get(bus, subjects.TERM, ("builder",))
+        assert term is not None and isinstance(term.record, Term)
+        os.kill(leader_pid(term.record.holder), signal.SIGKILL)
+
+        async def all_done() -> bool:
+            found = await statuses(bus)
+            return len(found) == 10 and all(status.terminal for status in found.values())
+
+        await eventually(all_done, 120)
+        found = await statuses(bus)
+        assert {status.state for status in found.values()} == {"succeeded"}, [status.error for status in found.values()]
+        assert max(status.attempt for status in found.values()) == 2, "the killed worker's build was begun again"
+        finished = Counter(line.split()[0] for line in done.read_text().splitlines())
+        assert finished == {"/".join(key): 1 for key in keys}, "each exactly once"
+        for key in keys:
+            check_image(registry, found[key])
+            check_log(await logs(bus, key), found[key])
+
+        async def back_to_none() -> bool:
+            scale = await records.get(bus, subjects.WORKER_SCALE, ("default",))
+            assert scale is not None and isinstance(scale.record, WorkerScale)
+            return scale.record.replicas == 0 and await workers(bus) == []
+
+        await eventually(back_to_none, 60)
+
+
+def check_image(registry: Path, status: BuildStatus) -> None:
+    """The image that the status names is there, whole, and named by its digest."""
+    repository, _, digest = status.image.partition("@")
+    layouts = [path.parent for path in (registry / repository.replace(":", "/")).rglob("index.json")]
+    blobs = {f"sha256:{blob.name}": blob.read_bytes() for path in layouts for blob in (path / "blobs/sha256").iterdir()}
+    assert all(name == f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in blobs.items())
+    manifest = json.loads(blobs[digest])
+    with tarfile.open(fileobj=io.BytesIO(blobs[manifest["layers"][0]["digest"]])) as layer:
+        assert len(layer.getnames()) == FILES
+
+
+def check_log(lines: list[LogLine], status: BuildStatus) -> None:
+    """Every attempt is marked, and the last one is complete, in order, each line once."""
+    assert [line.line for line in lines if line.line.startswith("--- attempt")][-1] == (
+        f"--- attempt {status.attempt} on {status.worker}"
+    )
+    last = [line.line for line in lines if line.attempt == status.attempt]
+    assert [text for text in last if text.startswith("step")] == [
+        f"step {number}: app/file-{number - 1}.txt" for number in range(1, FILES + 1)
+    ]
+    assert last[-1] == "--- succeeded" and lines[-1].end
