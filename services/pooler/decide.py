@@ -6,6 +6,8 @@ pools that are queued for one; pools first, each with the functions whose place 
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from heapq import merge
+from itertools import groupby
 from typing import Any, cast
 
 from services.pooler.access import PoolKey
@@ -44,15 +46,24 @@ class _Pass:
         self.more = False
 
     def targets(self) -> Iterator[Target]:
+        """Pools, each once and in order, so that turns are given in order too; then functions."""
         state = self.state
-        others = {target for _, target in state.due.irange(maximum=(self.now, ("~",)))}
-        for namespace, pools in state.queued.items():
-            others.update(("pool", *pool) for pool in pools[: self.view.free_turns(namespace)])
+        due = sorted({target for _, target in state.due.irange(maximum=(self.now, ("~",)))})
+        queues = [self._queue(namespace) for namespace in state.queued]
         marked = state.dirty.irange(("pool",), ("pool", "~"))
-        yield from sorted({*marked, *others}) if others else marked
+        for target, _ in groupby(merge(marked, due, *queues)):
+            if target in state.dirty or target in due or self.view.free_turns(target[1]):
+                yield target
         for target in state.dirty.irange(("function",), ("function", "~")):
             if target not in self.looks:
                 yield target
+
+    def _queue(self, namespace: str) -> Iterator[Target]:
+        """The pools that wait for a turn, as long as there is one."""
+        for pool in self.state.queued[namespace]:
+            if not self.view.free_turns(namespace):
+                return
+            yield ("pool", *pool)
 
     def take(self, target: Target) -> bool:
         """Look at one target; False ends the pass, with what is left for the next one."""
@@ -60,6 +71,16 @@ class _Pass:
             return False
         if target[0] == "pool":
             return self._take_pool(target, PoolKey(*target[1:]))
+        return self._take_function(target)
+
+    def _take_function(self, target: Target) -> bool:
+        """A function by itself; where its pool has to change too, both go into one commit."""
+        wanted = self.state.wanted.get(target[1:])
+        if wanted is not None and ("pool", *wanted) not in self.looks and self.view.plan(wanted).changed:
+            if not self._take_pool(("pool", *wanted), wanted):
+                return False
+            if target in self.looks:
+                return True
         decision = decide_function(self.view, target[1:])
         return self._add([decision] if decision is not None else [], {target: Look(self.state.dirty.get(target))})
 

@@ -5,7 +5,7 @@ ready there or their time is up. Who stays keeps the row with which it runs, and
 
 A pool that runs changes by a second worker beside the first. One edit can ask for that in any number of pools, so in each
 namespace at most `limit` change at a time. Such a change waits for its turn: who waits is queued, and the pool runs on as
-it is. A pool that is changing already may change again, and one that nobody runs in yet needs no turn.
+it is. A pool that is changing already may change again, and a new one needs a turn only if all of it runs elsewhere.
 """
 
 from collections.abc import Collection, Mapping
@@ -133,15 +133,14 @@ def _plan(view: View, key: PoolKey) -> PoolPlan:
     inside = sorted({*admitted, *staying})
     record = _record(view, key, before, runtime, inside, frozenset(staying))
     plan = PoolPlan(key, before, record, tuple(inside), unknown_runtime=runtime is None, wake_at=wake_at)
-    movers = [name for name in admitted if name not in members and view.runs_elsewhere(key, name)]
     runs = before is not None and before.desired
-    if not inside or not plan.rebuilt or not (runs or movers) or view.take_turn(key):
+    in_turn = runs or all(view.runs_elsewhere(key, name) for name in inside)
+    if not inside or not plan.rebuilt or not in_turn or view.take_turn(key):
         return plan
     if runs:
         return _waiting(view, plan, admitted)
-    others = [name for name in inside if name not in movers]
-    record = _record(view, key, before, runtime, others, frozenset(staying))
-    return replace(plan, record=record, members=tuple(others), queued=tuple(movers), waits=True)
+    nobody = _record(view, key, before, runtime, (), ())
+    return replace(plan, record=nobody, members=(), queued=tuple(inside), waits=True)
 
 
 def _unjudged(state: State, key: PoolKey, runtime: Runtime | None, members: Collection[str]) -> bool:

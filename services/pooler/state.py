@@ -97,7 +97,7 @@ def _fold_placement(state: State, version: Version, old: Version | None) -> None
     for pool in state.holders.get(key, ()):
         if after is None or after.pool != str(pool) or after.rejected:
             state.mark_pool(pool)
-    _mark_if_moved(state, key)
+    _mark_if_let_go(state, key)
 
 
 def _fold_pool(state: State, version: Version, old: Version | None) -> None:
@@ -106,20 +106,24 @@ def _fold_pool(state: State, version: Version, old: Version | None) -> None:
     after = version.record.members if isinstance(version.record, Pool) else ()
     for name in set(before).symmetric_difference(after):
         member(state.holders, (pool.namespace, name), pool, name in after)
-        _mark_if_moved(state, (pool.namespace, name))
+        _mark_if_let_go(state, (pool.namespace, name))
     _keep(state, pool)
     if any(state.wanted.get((pool.namespace, name)) != pool for name in after) or pool not in state.groups:
         state.mark_pool(pool)
     sync_changing(state, pool)
 
 
-def _mark_if_moved(state: State, function: Key) -> None:
-    """Its placement still names the pool that it came from, and that pool has let it go."""
+def _mark_if_let_go(state: State, function: Key) -> None:
+    """Its placement names a pool in which it goes on running for now, and that pool has let it go."""
     placement = state.placement(function)
-    if placement is None or not placement.moving_from:
+    if placement is None:
         return
-    if _named(function, placement.moving_from) not in state.holders.get(function, ()):
-        state.mark_function(function)
+    holders = state.holders.get(function, ())
+    for text in (placement.moving_from, placement.pool if placement.queued_for else ""):
+        if text and _named(function, text) not in holders:
+            state.mark_function(function)
+            if placement.queued_for:
+                state.mark_pool(_named(function, placement.queued_for))
 
 
 def _keep(state: State, pool: PoolKey) -> None:
@@ -133,8 +137,15 @@ def _named(function: Key, pool: str) -> PoolKey:
     return PoolKey(function[0], *pool.split("/"))
 
 
-def _remember(state: State, version: Version, old: Version | None) -> None:
-    """Decisions and notices of our own say nothing new."""
+def _fold_own(state: State, version: Version, old: Version | None) -> None:
+    """A decision or a notice of our own says nothing new, but goes with the key that it speaks of."""
+    match version.key:
+        case (_, "function", namespace, name) if (namespace, name) not in state.wanted:
+            state.mark_function((namespace, name))
+        case (_, _, namespace, runtime, worker, access):
+            pool = PoolKey(namespace, runtime, worker, access)
+            if pool not in state.groups:
+                state.mark_pool(pool)
 
 
 _FOLDS: Mapping[Kind, Callable[[State, Version, Version | None], None]] = {
@@ -146,8 +157,8 @@ _FOLDS: Mapping[Kind, Callable[[State, Version, Version | None], None]] = {
     subjects.INSTANCE: fold_instance,
     subjects.PLACEMENT: _fold_placement,
     subjects.POOL: _fold_pool,
-    subjects.DECISION: _remember,
-    subjects.NOTICE: _remember,
+    subjects.DECISION: _fold_own,
+    subjects.NOTICE: _fold_own,
 }
 
 

@@ -34,8 +34,7 @@ def fold_assignment(state: State, version: Version, old: Version | None) -> None
         state.workers[place] = after
         member(state.workers_of, after.pool, place, True)
     for pool in {worker.pool for worker in (before, after) if worker is not None}:
-        sync_changing(state, pool)
-        _mark_sources(state, pool)
+        _heard_of(state, pool)
 
 
 def fold_instance(state: State, version: Version, old: Version | None) -> None:
@@ -50,12 +49,18 @@ def fold_instance(state: State, version: Version, old: Version | None) -> None:
         del state.reports[place]
     worker = state.workers.get(place)
     if worker is not None and (before.members if before is not None else {}) != members:
-        sync_changing(state, worker.pool)
-        _mark_sources(state, worker.pool)
+        _heard_of(state, worker.pool)
 
 
-def _mark_sources(state: State, pool: PoolKey) -> None:
-    """Who is ready in a pool may have changed: look at the pools that keep its members until they are."""
+def _heard_of(state: State, pool: PoolKey) -> None:
+    """Who is ready in a pool may have changed: look at the pools that keep its members until they are.
+
+    One that is changing again, its host having lost members, needs no turn any more.
+    """
+    before = pool in state.changing_until
+    sync_changing(state, pool)
+    if not before and pool in state.changing_until:
+        state.mark_pool(pool)
     record = state.pool(pool)
     for name in record.members if record is not None else ():
         for source in state.holders.get((pool.namespace, name), ()):
