@@ -36,73 +36,72 @@ def world_subjects() -> list[str]:
     return [kind.subject_filter for kind in subjects.KINDS]
 
 
+_COMMON: Config = {"retention": "limits", "storage": "file", "discard": "old"}
+
+DECLARATIONS: tuple[Config, ...] = (
+    {
+        "name": subjects.STREAM,
+        "description": "the world and its history",
+        "subjects": world_subjects(),
+        "max_msgs_per_subject": -1,
+        "allow_atomic": True,
+        "allow_direct": True,
+        "deny_delete": True,
+    },
+    {
+        "name": subjects.SNAPSHOT_STREAM,
+        "description": "the routes as a whole, the last one only",
+        "subjects": [subjects.SNAPSHOT_SUBJECTS],
+        "max_msgs_per_subject": 1,
+        "allow_atomic": True,
+        "allow_direct": True,
+        "deny_delete": True,
+    },
+    {
+        "name": subjects.LIVE_STREAM,
+        "description": "telemetry",
+        "subjects": [subjects.LIVE_SUBJECTS],
+        "storage": "memory",
+        "max_msgs_per_subject": 1,
+        "max_age": 300 * NANOS,
+        "allow_direct": True,
+    },
+    {
+        "name": subjects.LOG_STREAM,
+        "description": "build logs",
+        "subjects": [subjects.LOG_SUBJECTS],
+        "max_age": 7 * DAY,
+        "max_bytes": 256 * 1024**2,
+        "allow_direct": True,
+    },
+    {
+        "name": subjects.REJECTED_STREAM,
+        "description": "messages that could not be read, with the reason",
+        "subjects": [subjects.REJECTED_SUBJECTS],
+        "max_age": 30 * DAY,
+        "allow_direct": True,
+        "deny_delete": True,
+    },
+    {
+        "name": f"KV_{subjects.LEASE_BUCKET}",
+        "description": "who tries to lead",
+        "subjects": [f"$KV.{subjects.LEASE_BUCKET}.>"],
+        "discard": "new",
+        # One version only: with more, the server raises a key's TTL to that of its marker.
+        "max_msgs_per_subject": 1,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "subject_delete_marker_ttl": MARKER_SECONDS * NANOS,
+    },
+)
+"""Every stream, and the lease bucket as the stream that it is."""
+
+
 def declarations(replicas: int) -> tuple[Config, ...]:
-    """Every stream, and the lease bucket as the stream that it is."""
-    common = {"retention": "limits", "storage": "file", "discard": "old", "num_replicas": replicas}
-    return (
-        common
-        | {
-            "name": subjects.STREAM,
-            "description": "the world and its history",
-            "subjects": world_subjects(),
-            "max_msgs_per_subject": -1,
-            "allow_atomic": True,
-            "allow_direct": True,
-            "deny_delete": True,
-        },
-        common
-        | {
-            "name": subjects.SNAPSHOT_STREAM,
-            "description": "the routes as a whole, the last one only",
-            "subjects": [subjects.SNAPSHOT_SUBJECTS],
-            "max_msgs_per_subject": 1,
-            "allow_atomic": True,
-            "allow_direct": True,
-            "deny_delete": True,
-        },
-        common
-        | {
-            "name": subjects.LIVE_STREAM,
-            "description": "telemetry",
-            "subjects": [subjects.LIVE_SUBJECTS],
-            "storage": "memory",
-            "max_msgs_per_subject": 1,
-            "max_age": 300 * NANOS,
-            "allow_direct": True,
-        },
-        common
-        | {
-            "name": subjects.LOG_STREAM,
-            "description": "build logs",
-            "subjects": [subjects.LOG_SUBJECTS],
-            "max_age": 7 * DAY,
-            "max_bytes": 256 * 1024**2,
-            "allow_direct": True,
-        },
-        common
-        | {
-            "name": subjects.REJECTED_STREAM,
-            "description": "messages that could not be read, with the reason",
-            "subjects": [subjects.REJECTED_SUBJECTS],
-            "max_age": 30 * DAY,
-            "allow_direct": True,
-            "deny_delete": True,
-        },
-        common
-        | {
-            "name": f"KV_{subjects.LEASE_BUCKET}",
-            "description": "who tries to lead",
-            "subjects": [f"$KV.{subjects.LEASE_BUCKET}.>"],
-            "discard": "new",
-            # One version only: with more, the server raises a key's TTL to that of its marker.
-            "max_msgs_per_subject": 1,
-            "allow_direct": True,
-            "allow_msg_ttl": True,
-            "allow_rollup_hdrs": True,
-            "deny_delete": True,
-            "subject_delete_marker_ttl": MARKER_SECONDS * NANOS,
-        },
-    )
+    """The configurations for so many copies of each stream."""
+    return tuple({**_COMMON, **each, "num_replicas": replicas} for each in DECLARATIONS)
 
 
 async def ensure(bus: Bus) -> None:

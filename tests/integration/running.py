@@ -1,13 +1,17 @@
 """What the tests of the runtime share: instances of the toy service, and conditions to wait for."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from shared.model.deployment import Scale
 from shared.model.environment import Environment
 from shared.runtime import records
 from shared.runtime.bus import Bus
+from shared.runtime.follower import Follower, Message, Restarted
 from shared.runtime.instance import Instance
 from shared.runtime.tasks import end
 from shared.subjects import ENVIRONMENT, SCALE, Key
@@ -37,6 +41,31 @@ async def counts(bus: Bus, key: Key) -> list[int]:
     """Every version of the counter of an environment, in the order of the log."""
     versions = [records.version_of(message) for message in await records.history(bus, SCALE.subject(*key))]
     return [version.record.effective_replicas for version in versions if isinstance(version.record, Scale)]
+
+
+async def stop_process(pid: int) -> None:
+    """SIGSTOP, and wait until every thread has stopped: a signal takes a moment to arrive."""
+    os.kill(pid, signal.SIGSTOP)
+    states = Path(f"/proc/{pid}/task")
+    await eventually(
+        lambda: all("\nState:\tT" in (task / "status").read_text() for task in states.iterdir()), seconds=10
+    )
+
+
+async def loaded(follower: Follower) -> None:
+    async with asyncio.timeout(30):
+        while not follower.caught_up:
+            await follower.next(1)
+
+
+async def received(follower: Follower, count: int) -> list[Message]:
+    messages: list[Message] = []
+    async with asyncio.timeout(30):
+        while len(messages) < count:
+            batch = await follower.next(1)
+            assert not isinstance(batch, Restarted)
+            messages += batch
+    return messages
 
 
 class Running:

@@ -60,11 +60,11 @@ async def test_a_leader_that_dies_is_followed_by_the_standby_and_nothing_is_done
     one = await start()
     await eventually(lambda: one.leading)
     two = await start()
-    await ask(bus, KEY, 400)
+    await ask(bus, KEY, 120)
     await eventually(lambda: one.state.counted.get(KEY, 0) > 20)
     await one.crash()
-    await eventually(lambda: two.state.counted.get(KEY) == 400)
-    assert await counts(bus, KEY) == list(range(1, 401))
+    await eventually(lambda: two.state.counted.get(KEY) == 120)
+    assert await counts(bus, KEY) == list(range(1, 121))
 
 
 async def test_the_write_of_a_deposed_leader_is_refused(bus: Bus, start: Start) -> None:
@@ -87,14 +87,14 @@ async def test_an_unknown_outcome_opens_a_new_term_and_nothing_is_done_twice(bus
     one = await start()
     await eventually(lambda: one.leading)
     first = one.instance.leader.term
-    await ask(bus, KEY, 300)
+    await ask(bus, KEY, 100)
     await eventually(lambda: one.state.counted.get(KEY, 0) > 20)
     # Cut the committing connection while a commit is on its way: its outcome is unknown.
     await eventually(lambda: one.instance.committer._answer is not None)
     one.instance.committer._lost()
     await eventually(lambda: one.leading and one.instance.leader.term > first)
-    await eventually(lambda: one.state.counted.get(KEY) == 300)
-    assert await counts(bus, KEY) == list(range(1, 301))
+    await eventually(lambda: one.state.counted.get(KEY) == 100)
+    assert await counts(bus, KEY) == list(range(1, 101))
 
 
 async def test_a_restart_of_the_server_is_survived(

@@ -15,7 +15,7 @@ from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.runtime.embedded import EmbeddedServer
 from shared.subjects import SCALE, TERM
-from tests.integration.running import ask, counts, eventually
+from tests.integration.running import ask, counts, eventually, stop_process
 
 KEY = ("shop", "web", "production")
 ROOT = Path(__file__).parents[2]
@@ -70,11 +70,11 @@ async def test_a_leader_killed_with_9_is_followed_by_the_standby(bus: Bus, spawn
     one = await spawn()
     await eventually(lambda: term(bus))
     await spawn()
-    await ask(bus, KEY, 250)
-    await reached(bus, 30)
+    await ask(bus, KEY, 120)
+    await reached(bus, 20)
     one.kill()
-    await reached(bus, 250)
-    assert await counts(bus, KEY) == list(range(1, 251))
+    await reached(bus, 120)
+    assert await counts(bus, KEY) == list(range(1, 121))
     assert len(set(await writers(bus))) == 2
 
 
@@ -84,17 +84,17 @@ async def test_a_leader_that_was_stopped_and_continues_writes_nothing_more_under
     one = await spawn()
     first: int = await eventually(lambda: term(bus))
     await spawn()
-    await ask(bus, KEY, 300)
-    await reached(bus, 30)
-    one.send_signal(signal.SIGSTOP)
+    await ask(bus, KEY, 150)
+    await reached(bus, 20)
+    await stop_process(one.pid)
 
     async def taken_over() -> bool:
         return await term(bus) > first
 
     await eventually(taken_over, seconds=60)
     one.send_signal(signal.SIGCONT)
-    await reached(bus, 300)
-    assert await counts(bus, KEY) == list(range(1, 301))
+    await reached(bus, 150)
+    assert await counts(bus, KEY) == list(range(1, 151))
     terms = await writers(bus)
     assert terms == sorted(terms)
     assert len(set(terms)) >= 2
@@ -104,12 +104,12 @@ async def test_a_process_that_is_told_to_stop_hands_over_and_exits_with_0(bus: B
     one = await spawn()
     first: int = await eventually(lambda: term(bus))
     await spawn()
-    await ask(bus, KEY, 200)
-    await reached(bus, 30)
+    await ask(bus, KEY, 100)
+    await reached(bus, 20)
     one.terminate()
     assert await asyncio.wait_for(one.wait(), 20) == 0
-    await reached(bus, 200)
-    assert await counts(bus, KEY) == list(range(1, 201))
+    await reached(bus, 100)
+    assert await counts(bus, KEY) == list(range(1, 101))
     assert await term(bus) > first
 
 
