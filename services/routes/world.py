@@ -12,7 +12,7 @@ An environment without a record is held (its active release goes on being served
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
@@ -169,13 +169,15 @@ def domain_env(key: Key, domain: Domain) -> Env:
     return key[0], app, environment
 
 
-def touch(state: State, items: Iterable[Item], version: Version) -> None:
+def touch(state: State, items: Collection[Item], version: Version) -> None:
     """Something that these depend on has changed."""
-    for item in items:
-        if not state.dirty and not state.dirty_environments:
-            state.quiet = state.changed_at is None or version.at - state.changed_at >= QUIET
-        mark(state, item, version)
+    if not items:
+        return
+    if not state.dirty and not state.dirty_environments:
+        state.quiet = state.changed_at is None or version.at - state.changed_at >= QUIET
     state.changed_at = max(state.changed_at or version.at, version.at)
+    for item in items:
+        mark(state, item, version)
 
 
 def mark(state: State, item: Item, version: Version) -> None:

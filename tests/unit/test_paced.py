@@ -6,19 +6,18 @@ from shared.runtime.paced import Paced
 
 
 async def test_many_requests_are_one_action_and_a_later_one_is_another() -> None:
-    done: asyncio.Queue[int] = asyncio.Queue()
-    requests = 0
+    done: asyncio.Queue[None] = asyncio.Queue()
 
     async def action() -> None:
-        await done.put(requests)
+        await done.put(None)
 
     paced = Paced(action, at_most_every=0.01)
-    for requests in range(1, 101):
+    for _ in range(100):
         paced.soon()
     paced.start()
-    assert await asyncio.wait_for(done.get(), 5) == 100
+    await asyncio.wait_for(done.get(), 5)
     paced.soon()
-    assert await asyncio.wait_for(done.get(), 5) == 100
+    await asyncio.wait_for(done.get(), 5)
     await paced.stop()
     assert done.empty()
 

@@ -130,6 +130,17 @@ def test_a_change_after_twenty_quiet_milliseconds_does_not_wait_for_the_fifty() 
     assert world.look().decisions
 
 
+def test_a_report_that_nobody_waits_for_does_not_disturb_the_quiet() -> None:
+    world = serving()
+    world.report("web-1", state="unhealthy")
+    assert world.look().decisions
+    world.wait(25)
+    world.report("unknown-1")
+    world.wait(1)
+    world.report("web-1")
+    assert world.look().decisions
+
+
 def test_routed_says_which_active_release_was_taken_in_though_no_route_changed() -> None:
     world = serving()
     before = world.manifest
