@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from services.cli import apply, demo, deploy, explain, reading, status, up
+from services.cli import apply, builds, demo, deploy, explain, reading, status, up
 from services.cli.exits import MEANINGS, Exit, code_of
 from services.cli.output import say
 from shared.errors import SteerError
@@ -32,6 +32,11 @@ app.command("explain")(explain.command)
 app.command("watch")(reading.watch)
 app.command("status")(status.command)
 app.command("delete")(reading.delete)
+app.command("build")(builds.build)
+app.command("builds")(builds.builds)
+app.command("cancel")(builds.cancel)
+app.command("workers")(builds.workers)
+app.add_typer(builds.logs, name="logs")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

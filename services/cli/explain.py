@@ -4,7 +4,7 @@ The thing is told by the number of its names: a node has one, an assignment two,
 An assignment's reasons are those of the decisions that wrote it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -93,7 +93,7 @@ async def explain(bus: Bus, kind: Kind, key: Key) -> Explanation:
         for version in await several(bus, each, ()):
             world.take(version)
     present = tuple(v for each in THINGS[len(key)] if (v := world.version(each, key)) is not None)
-    decisions = tuple([told async for told in _decisions(bus, kind, key, present)])
+    decisions = await _decisions(bus, kind, key)
     if not present and not decisions:
         raise Failed(f"{names.joined(key)}: nothing is known of it")
     found = {1: {"node": key[0]}, 3: {"environment": key}}.get(len(key))
@@ -101,29 +101,35 @@ async def explain(bus: Bus, kind: Kind, key: Key) -> Explanation:
     return Explanation(kind.name, key, present, replicas, decisions, tuple(fleet.notices(world, key)))
 
 
-async def _decisions(bus: Bus, kind: Kind, key: Key, present: Sequence[Version]) -> Any:
-    for subject_filter in _filters(kind, key, present):
-        for told in await _history(bus, subject_filter):
-            if kind is not subjects.ASSIGNMENT or kind.subject(*key) in told.record.changes:
-                yield told
-
-
-def _filters(kind: Kind, key: Key, present: Sequence[Version]) -> Iterator[str]:
-    """The subjects of the decisions that may speak of a thing."""
-    environment = key
+async def _decisions(bus: Bus, kind: Kind, key: Key) -> tuple[Told, ...]:
+    """What was decided about a thing; of an assignment, the decisions that wrote it."""
+    environment = await _environment_of(bus, key) if kind is subjects.ASSIGNMENT else key
+    told = [each for subject_filter in _filters(kind, environment) for each in await _history(bus, subject_filter)]
     if kind is subjects.ASSIGNMENT:
-        assignment = present[0].record if present else None
-        if not isinstance(assignment, Assignment):
-            return
-        environment = tuple(assignment.workload.key.split("/"))
-    elif kind is subjects.NODE:
-        yield subjects.DECISION.subject("*", "node", *key)
+        told = [each for each in told if kind.subject(*key) in each.record.changes]
+    return tuple(sorted(told, key=lambda each: each.sequence))
+
+
+async def _environment_of(bus: Bus, assignment: Key) -> Key:
+    """What an assignment belongs to, or belonged to before it was deleted. Empty where nothing tells."""
+    for message in reversed(await records.history(bus, subjects.ASSIGNMENT.subject(*assignment))):
+        version = readable(message)
+        if version is not None and isinstance(version.record, Assignment):
+            return tuple(version.record.workload.key.split("/"))
+    return ()
+
+
+def _filters(kind: Kind, key: Key) -> Iterator[str]:
+    """The subjects of the decisions that may speak of a thing; of an assignment, by its environment's key."""
+    if not key:
         return
+    if kind is subjects.NODE:
+        yield subjects.DECISION.subject("*", "node", *key)
     elif kind is subjects.DEPLOY:
         yield subjects.DECISION.subject("*", "deployment", *key)
-        return
-    yield subjects.DECISION.subject("*", "environment", *environment)
-    yield subjects.DECISION.subject("*", "deployment", *environment, "*")
+    else:
+        yield subjects.DECISION.subject("*", "environment", *key)
+        yield subjects.DECISION.subject("*", "deployment", *key, "*")
 
 
 async def _history(bus: Bus, subject_filter: str) -> list[Told]:
@@ -150,7 +156,7 @@ def show(explanation: Explanation, last: int = 10) -> None:
             ["NODE", "ASSIGNMENT", "ENVIRONMENT", "RELEASE", "DESIRED", "STATE", "PORTS"],
             (replica_row(replica) for replica in explanation.replicas),
         )
-    for told in sorted(explanation.decisions, key=lambda each: each.sequence)[-last:]:
+    for told in explanation.decisions[-last:]:
         line()
         line(f"decided at sequence {told.sequence}: {told.record.outcome}", style="bold")
         line(
@@ -215,7 +221,7 @@ def _inline(value: Any) -> str:
 
 
 def plain(explanation: Explanation, last: int) -> dict[str, Any]:
-    decisions = sorted(explanation.decisions, key=lambda each: each.sequence)[-last:]
+    decisions = explanation.decisions[-last:]
     return {
         "about": explanation.about,
         "name": names.joined(explanation.key),

@@ -11,6 +11,8 @@ from shared.model.release import DeployRequest, Release
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, Routed, RouteManifest
 from shared.model.service import DecisionRecord, Notice, Term
 
+MOST_FIELDS = 4
+
 
 def summary(record: BaseModel | None) -> str:
     """What matters of a record; None is one that was deleted."""
@@ -32,7 +34,23 @@ def summary(record: BaseModel | None) -> str:
         case Notice():
             return f"{record.severity}: {record.message}"
         case _:
-            return ""
+            return _first_fields(record)
+
+
+def _first_fields(record: BaseModel) -> str:
+    """Of a record without a line of its own: the first fields that say something, lists and maps by their size."""
+    shown = []
+    for name in type(record).model_fields:
+        match getattr(record, name):
+            case None | "" | 0 | False:
+                continue
+            case tuple() | list() | dict() as many:
+                shown += [f"{len(many)} {name}"] if many else []
+            case BaseModel():
+                continue
+            case value:
+                shown.append(f"{name} {value}")
+    return _joined(*shown[:MOST_FIELDS])
 
 
 def _of_users(record: Environment | Release | DeployRequest | Domain | NodeControl) -> str:

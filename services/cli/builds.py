@@ -1,0 +1,240 @@
+"""`steer build`, `builds`, `cancel`, `workers` and `logs build`: builds, and who runs them."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from ulid import ULID
+
+from services.cli import names, sources
+from services.cli.build_log import follow_log
+from services.cli.exits import Failed, Refused
+from services.cli.output import Format, Output, age, as_json, line, say, table
+from services.cli.reading import one, several
+from services.cli.session import DEFAULT_DATA, Data, run
+from services.cli.world import following
+from shared import codec, subjects
+from shared.errors import SteerError
+from shared.model.build import BuildRequest, BuildStatus
+from shared.runtime import records
+from shared.runtime.bus import Bus
+from shared.subjects import Key
+
+ASK_SECONDS = 5.0
+
+BuildName = Annotated[str, typer.Argument(metavar="BUILD", help="project/app/id")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait at most.", min=0)]
+
+logs = typer.Typer(help="Show logs.", no_args_is_help=True)
+
+
+def build(
+    app: Annotated[str, typer.Argument(metavar="APP", help="project/app")],
+    *,
+    source: Annotated[
+        str, typer.Option(metavar="DIGEST", help="The digest of a source archive that is in place.")
+    ] = "",
+    directory: Annotated[Path | None, typer.Option(help="A directory to pack; the archive goes to --sources.")] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--sources", help="Where archives lie; by default below --data.", envvar="STEER_SOURCES"),
+    ] = None,
+    owner: Annotated[str, typer.Option(help="Whose turn it takes; left out, the project.")] = "",
+    pool: Annotated[str, typer.Option(help="The pool of workers.")] = "default",
+    kind: Annotated[str, typer.Option("--type", help="How it is built.")] = "dockerfile",
+    dockerfile: Annotated[str, typer.Option(help="The file that says how.")] = "Dockerfile",
+    build_arg: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")] = None,
+    platform: Annotated[list[str] | None, typer.Option(help="As linux/amd64; may be repeated.")] = None,
+    cache_key: Annotated[str, typer.Option(help="Builds of one key share a worker's cache; left out, the app.")] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended, and show its log.")] = False,
+    timeout: Timeout = 3600,
+    data: Data = DEFAULT_DATA,
+    output: Output = Format.TEXT,
+) -> None:
+    """Ask for an image of a source."""
+    if bool(source) == (directory is not None):
+        raise Refused("build: a --source that is in place, or a --directory to pack")
+    key = names.key_of(subjects.BUILD, f"{app}/{str(ULID()).lower()}")
+    digest = source or sources.keep(sources.pack(directory or Path()), (store or data / sources.STORE).resolve())
+    request = _request({
+        "owner": owner or key[0],
+        "source_digest": digest,
+        "pool": pool,
+        "type": kind,
+        "dockerfile": dockerfile,
+        "build_args": dict(map(_argument, build_arg or ())),
+        "platforms": tuple(platform or ()),
+        "cache_key": cache_key or app,
+    })  # fmt: skip
+
+    async def work(bus: Bus) -> None:
+        sequence = await records.put(bus, subjects.BUILD, key, request, expected=0)
+        if output is Format.TEXT:
+            line(f"build {names.joined(key)}: requested")
+        status = await _finished(bus, key, timeout, output) if wait else None
+        if output is Format.JSON:
+            as_json({"build": names.joined(key), "source_digest": digest, "sequence": sequence, "status": status})
+        if status is not None and status.state != "succeeded":
+            raise Failed(f"build {names.joined(key)} {status.state}: {status.error}")
+        if status is not None and output is Format.TEXT:
+            line(f"build {names.joined(key)}: {status.image}")
+
+    run(work, data)
+
+
+def _request(fields: Mapping[str, Any]) -> BuildRequest:
+    try:
+        return BuildRequest.model_validate(fields)
+    except ValidationError as error:
+        raise Refused(*(f"build: {problem}" for problem in codec.problems(error))) from None
+
+
+def _argument(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise Refused(f"--build-arg {text!r}: not NAME=VALUE")
+    return name, value
+
+
+async def _finished(bus: Bus, key: Key, within: float, output: Format) -> BuildStatus:
+    """Wait for the end of a build; meanwhile its log is progress."""
+    clock_started = datetime.now(UTC)
+    await follow_log(bus, key, within, (lambda text: say(text)) if output is Format.TEXT else None)
+    left = max(1.0, within - (datetime.now(UTC) - clock_started).total_seconds())
+    async with following(bus, [subjects.BUILD_STATUS.subject(*key)]) as world:
+
+        def ended() -> BuildStatus | None:
+            status = world.record(subjects.BUILD_STATUS, key, BuildStatus)
+            return status if status is not None and status.terminal else None
+
+        return await world.until(ended, left, lambda: f"build {names.joined(key)} has not ended")
+
+
+def builds(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="project, project/app or project/app/id")] = "",
+    *,
+    data: Data = DEFAULT_DATA,
+    output: Output = Format.TEXT,
+) -> None:
+    """List builds, and what those that wait are waiting for."""
+    prefix = names.prefix_of(subjects.BUILD_STATUS, name)
+
+    async def work(bus: Bus) -> None:
+        if len(prefix) == len(subjects.BUILD_STATUS.tokens):
+            versions = [await one(bus, subjects.BUILD_STATUS, prefix)]
+        else:
+            versions = await several(bus, subjects.BUILD_STATUS, prefix)
+        found = [(version.key, version.record) for version in versions if isinstance(version.record, BuildStatus)]
+        queues = await _queues(bus, {status.pool for _, status in found if status.state == "queued"})
+        if output is Format.JSON:
+            as_json([
+                {"build": names.joined(key), **status.model_dump(mode="json"), "queue": queues.get(names.joined(key))}
+                for key, status in found
+            ])  # fmt: skip
+        elif found:
+            now = datetime.now(UTC)
+            rows = [_row(key, status, queues.get(names.joined(key), {}), now) for key, status in found]
+            table(["BUILD", "STATE", "OWNER", "WORKER", "ATTEMPT", "AGE", ""], rows)
+        else:
+            say("there are no builds")
+
+    run(work, data)
+
+
+async def _queues(bus: Bus, pools: set[str]) -> dict[str, dict[str, Any]]:
+    """Build → its place in the queue; nothing where no builder answers."""
+    found: dict[str, dict[str, Any]] = {}
+    for pool in sorted(pools):
+        with suppress(SteerError):
+            reply = await ask(bus, "queue", {"pool": pool, "limit": 1000})
+            found |= {entry["build"]: entry for entry in reply["entries"] if "build" in entry}
+    return found
+
+
+def _row(key: Key, status: BuildStatus, queue: Mapping[str, Any], now: datetime) -> list[str]:
+    what = status.error or status.image
+    if queue:
+        what = f"place {queue['position']}, waits for {queue['waits_for']}"
+    elif status.stopping:
+        what = f"stopping: {status.error}"
+    since = status.finished_at or status.started_at or status.queued_at
+    attempt = str(status.attempt) if status.attempt else ""
+    return [names.joined(key), status.state, status.owner, status.worker, attempt, age(since, now), what]
+
+
+def cancel(name: BuildName, *, data: Data = DEFAULT_DATA, output: Output = Format.TEXT) -> None:
+    """Take a build back. One that has ended stays as it is."""
+    key = names.key_of(subjects.BUILD, name)
+
+    async def work(bus: Bus) -> None:
+        version = await one(bus, subjects.BUILD, key)
+        assert isinstance(version.record, BuildRequest)
+        sequence = version.sequence
+        if not version.record.canceled:
+            canceled = version.record.model_copy(update={"canceled": True})
+            sequence = await records.put(bus, subjects.BUILD, key, canceled, expected=version.sequence)
+        action = "unchanged" if version.record.canceled else "canceled"
+        if output is Format.JSON:
+            as_json({"build": name, "action": action, "sequence": sequence})
+        else:
+            line(f"build {name}: {action}")
+
+    run(work, data)
+
+
+def workers(
+    pool: Annotated[str, typer.Argument(metavar="[POOL]")] = "default",
+    *,
+    data: Data = DEFAULT_DATA,
+    output: Output = Format.TEXT,
+) -> None:
+    """List the workers of a pool, what each does, and how many there should be."""
+    names.key_of(subjects.BUILD_POOL, pool)
+
+    async def work(bus: Bus) -> None:
+        reply = await ask(bus, "pool", {"pool": pool})
+        if output is Format.JSON:
+            as_json(reply)
+            return
+        line(f"pool {pool}: {len(reply['workers'])} workers, {reply['wanted']} wanted, {reply['waiting']} wait")
+        rows = [
+            [each["worker"], str(each["ordinal"]), each["state"], each["owner"], each["build"]]
+            for each in reply["workers"]
+        ]
+        if rows:
+            table(["WORKER", "ORDINAL", "STATE", "OWNER", "BUILD"], rows)
+
+    run(work, data)
+
+
+@logs.callback()
+def _logs() -> None:
+    """Show logs."""
+
+
+@logs.command("build")
+def logs_build(
+    name: BuildName,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the build has ended.")] = False,
+    timeout: Timeout = 86_400,
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Print what a build has put out, attempt by attempt."""
+    key = names.key_of(subjects.BUILD, name)
+
+    async def work(bus: Bus) -> None:
+        if not await follow_log(bus, key, timeout if follow else None, line):
+            say(f"build {name} has no log: it has not begun, or its lines are older than a week")
+
+    run(work, data)
+
+
+async def ask(bus: Bus, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The builder's answer."""
+    reply = await records.request(bus, subjects.api("builder", verb), body, ASK_SECONDS)
+    return dict(reply["result"])
