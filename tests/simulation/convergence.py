@@ -55,6 +55,8 @@ class Convergence:
         self._instances = instances
         self._agents = agents
         self._proxies = proxies
+        self._newest: dict[str, Stored] = {}
+        log.watch(self._remember)
 
     def unmet(self) -> str:
         """What is still to come."""
@@ -167,23 +169,28 @@ class Convergence:
                     return f"unreadable: {error}"
                 except InvalidSubject:
                     continue
-                if problem := self._not_the_newest(stored.subject):
+                if problem := self._not_the_newest(stored):
                     return problem
         return ""
 
-    def _not_the_newest(self, subject: str) -> str:
+    def _not_the_newest(self, last: Stored) -> str:
         """Whether something else stands than the newest version that can be read and is no repetition."""
-        versions = self._log.versions_of(subject)
-        own = (stored for stored in reversed(versions) if encode.RESTORES not in stored.headers and self._reads(stored))
-        wanted = next(own, None)
-        if versions[-1].body != (wanted.body if wanted is not None else b""):
-            return f"{subject} at {versions[-1].sequence} is not the newest version that can be read"
+        wanted = self._newest.get(last.subject)
+        if last.body != (wanted.body if wanted is not None else b""):
+            return f"{last.subject} at {last.sequence} is not the newest version that can be read"
         return ""
+
+    def _remember(self, stored: Sequence[Stored]) -> None:
+        """The log may be trimmed: what was repeated is then gone."""
+        for message in stored:
+            users = message.kind is not None and message.kind.owner is Owner.USERS
+            if users and encode.RESTORES not in message.headers and self._reads(message):
+                self._newest[message.subject] = message
 
     def _reads(self, stored: Stored) -> bool:
         try:
             self._log.read(stored)
-        except InvalidRecord:
+        except (InvalidRecord, InvalidSubject):
             return False
         return True
 

@@ -114,6 +114,10 @@ class Log:
         sequences = self._by_subject.get(subject)
         return sequences[-1] if sequences else 0
 
+    def subjects(self) -> list[str]:
+        """Every subject that has a message."""
+        return [subject for subject, sequences in self._by_subject.items() if sequences]
+
     def versions_of(self, subject: str) -> list[Stored]:
         return [self._stored[sequence] for sequence in self._by_subject.get(subject, [])]
 

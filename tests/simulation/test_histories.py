@@ -48,7 +48,7 @@ class Story:
 
     def __init__(self, *, replicated: bool = False, flaws: Flaws = NO_FLAWS) -> None:
         roomy = {f"node-{n}": node({"region": "north"}, Capacity(cpu_millis=2000, memory_mb=4096), n) for n in range(3)}
-        self.world = World(11, rates=Rates(), nodes=roomy, replicated=replicated, flaws=flaws)
+        self.world = World(11, rates=Rates(), nodes=roomy, replicated=replicated, flaws=flaws, window_seconds=1e6)
         self.log = self.world.log
         self.view = self.world.safety.view
         self.world.start()
@@ -340,10 +340,33 @@ def test_an_election_marks_no_node_down() -> None:
         story.run(9)
         story.start_all()
         story.run(5)
-    for agent in story.world.agents:
-        history = story.log.versions_of(NODE_STATUS.subject(agent.name))
-        states = [story.log.read(stored).record for stored in history]
-        assert all(isinstance(state, NodeStatus) and state.state == "alive" for state in states)
+    assert _states_of_nodes(story) == {"alive"}
+
+
+def test_a_leader_that_leads_again_has_heard_nobody_in_between_and_marks_no_node_down() -> None:
+    story = Story()
+    story.serving(2)
+    first = story.world.leader("scheduler")
+    first.pause()
+    story.run(60)
+    first.resume()
+    story.run(5)
+    second = story.world.leader("scheduler")
+    assert second is not first
+    second.crash()
+    story.until(lambda: first.leading)
+    story.run(20)
+    assert _states_of_nodes(story) == {"alive"}
+
+
+def _states_of_nodes(story: Story) -> set[str]:
+    """Every state that any node was ever held to be in."""
+    records = [
+        story.log.read(stored).record
+        for agent in story.world.agents
+        for stored in story.log.versions_of(NODE_STATUS.subject(agent.name))
+    ]
+    return {record.state for record in records if isinstance(record, NodeStatus)}
 
 
 def test_assignments_do_not_move_while_nothing_happens() -> None:
