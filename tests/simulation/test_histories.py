@@ -46,9 +46,10 @@ def environment(replicas: int, drain_window_seconds: float = 5) -> Environment:
 class Story:
     """A calm world of three nodes with one environment, told step by step."""
 
-    def __init__(self, *, replicated: bool = False, flaws: Flaws = NO_FLAWS) -> None:
-        roomy = {f"node-{n}": node({"region": "north"}, Capacity(cpu_millis=2000, memory_mb=4096), n) for n in range(3)}
-        self.world = World(11, rates=Rates(), nodes=roomy, replicated=replicated, flaws=flaws, window_seconds=1e6)
+    def __init__(self, *, replicated: bool = False, flaws: Flaws = NO_FLAWS, cpu_millis: int = 2000) -> None:
+        capacity = Capacity(cpu_millis=cpu_millis, memory_mb=4096)
+        nodes = {f"node-{n}": node({"region": "north"}, capacity, n) for n in range(3)}
+        self.world = World(11, rates=Rates(), nodes=nodes, replicated=replicated, flaws=flaws, window_seconds=1e6)
         self.log = self.world.log
         self.view = self.world.safety.view
         self.world.start()
@@ -367,6 +368,18 @@ def _states_of_nodes(story: Story) -> set[str]:
         for stored in story.log.versions_of(NODE_STATUS.subject(agent.name))
     ]
     return {record.state for record in records if isinstance(record, NodeStatus)}
+
+
+def test_a_workload_that_waits_for_room_is_placed_when_another_leaves() -> None:
+    story = Story(cpu_millis=200)
+    story.serving(6)
+    story.put(2, ENVIRONMENTS[1])
+    story.deploy(ENVIRONMENTS[1])
+    story.run(20)
+    assert story.healthy(ENVIRONMENTS[1]) == 0
+    story.log.publish(put(ENVIRONMENT, WEB, None))
+    story.until(lambda: story.healthy(ENVIRONMENTS[1]) == 2)
+    story.world.converge()
 
 
 def test_assignments_do_not_move_while_nothing_happens() -> None:
