@@ -33,16 +33,23 @@ def _option(name: str, text: str) -> Any:
     return typer.Option(f"--{name}", help=text, envvar=f"STEER_AGENT_{name.upper().replace('-', '_')}")
 
 
+DEFAULT_SNAPSHOT_COMMAND = shlex.join(SNAPSHOT_COMMAND)
+Labels = Annotated[
+    list[str] | None,
+    _option("label", "A label key=value, as region=eu; may be repeated (in the variable: spaces between)."),
+]
+SnapshotCommand = Annotated[
+    str, _option("snapshot-command", "What writes the file {target} from the directory {volume}; no shell.")
+]
+
+
 def main(
     *,
     exec_root: Annotated[Path, _option("exec-root", "The directory below which images exec:<dir> lie.")],
     data: Annotated[Path, _option("data", "Where the agent keeps its journal and the logs of its replicas.")],
     node: Annotated[str, _option("node", "The name of this node; by default that of the host.")] = "",
     env_dir: Annotated[Path | None, _option("env-dir", "The directory of the files that env_from names.")] = None,
-    label: Annotated[
-        list[str] | None,
-        _option("label", "A label key=value, as region=eu; may be repeated (in the variable: spaces between)."),
-    ] = None,
+    label: Labels = None,
     platform: Annotated[str, _option("platform", "As linux/amd64; by default detected.")] = "",
     address: Annotated[str, _option("address", "Where proxies reach the replicas of this node.")] = "127.0.0.1",
     capacity_cpu_millis: Annotated[
@@ -53,9 +60,7 @@ def main(
     stop_replicas_on_exit: Annotated[
         bool, _option("stop-replicas-on-exit", "Stop the replicas too; by default they go on and are adopted.")
     ] = False,
-    snapshot_command: Annotated[
-        str, _option("snapshot-command", "What writes the file {target} from the directory {volume}; no shell.")
-    ] = shlex.join(SNAPSHOT_COMMAND),
+    snapshot_command: SnapshotCommand = DEFAULT_SNAPSHOT_COMMAND,
 ) -> None:
     """Run the replicas that are assigned to this node."""
     try:

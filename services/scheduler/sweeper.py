@@ -9,7 +9,6 @@ has been swept. When the scheduler has taken an order back, the answer goes too.
 """
 
 import asyncio
-import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from shared.subjects import Key
 
 log = structlog.get_logger(__name__)
 
-URL_VARIABLE = "STEER_REGISTRY_URL"
 BACKOFF_SECONDS = (10.0, 600.0)
 LOST, BAD_SETTING = 1, 2
 
@@ -147,9 +145,9 @@ class Sweeper:
         return True
 
 
-async def sweep(settings: Settings, url: str, stop: asyncio.Event) -> None:
+async def sweep(settings: Settings, stop: asyncio.Event) -> None:
     """Run one sweeper until `stop`. Raises `ConfigurationError`, or `Unavailable` when the connection is gone."""
-    async with Registry(url) as registry:
+    async with Registry(settings.registry_url) as registry:
         bus = await connect(settings, "sweeper")
         try:
             await streams.ensure(bus)
@@ -167,11 +165,11 @@ async def sweep(settings: Settings, url: str, stop: asyncio.Event) -> None:
             await bus.close()
 
 
-async def _until_signalled(settings: Settings, url: str) -> None:
+async def _until_signalled(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await sweep(settings, url, stop)
+    await sweep(settings, stop)
     log.info("stopped")
 
 
@@ -179,15 +177,14 @@ def main() -> None:
     """Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used."""
     try:
         settings = Settings.from_environment()
-        url = os.environ.get(URL_VARIABLE, "").strip()
-        if not url:
-            raise ConfigurationError(f"{URL_VARIABLE} is not set; it names the registry, as in https://host:5000")
+        if not settings.registry_url:
+            raise ConfigurationError("STEER_REGISTRY_URL is not set; it names the registry, as in https://host:5000")
     except ConfigurationError as error:
         print(f"cannot start: {error}", file=sys.stderr)  # noqa: T201 - the logs are not configured yet
         sys.exit(BAD_SETTING)
     logs.configure(settings, service="sweeper")
     try:
-        uvloop.run(_until_signalled(settings, url))
+        uvloop.run(_until_signalled(settings))
     except ConfigurationError as error:
         log.error("cannot start", reason=str(error))
         sys.exit(BAD_SETTING)

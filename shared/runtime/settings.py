@@ -25,7 +25,7 @@ class Settings:
 
     `nats_url` may list several servers, separated by commas. `nats_nkey` is a file with an nkey seed. `window_seconds`
     is how long every version of a record is kept. `source_url_base`, `registry_address` and `local_load` are what the
-    builder stamps into its orders.
+    builder stamps into its orders, `registry_url` is the registry that the sweeper deletes from.
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -39,6 +39,7 @@ class Settings:
     cluster_domain: str = ""
     source_url_base: str = ""
     registry_address: str = ""
+    registry_url: str = ""
     local_load: bool = False
     metrics_port: int | None = None
     log_level: str = "info"
@@ -135,6 +136,7 @@ VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "STEER_CLUSTER_DOMAIN": ("cluster_domain", str),
     "STEER_SOURCE_URL_BASE": ("source_url_base", str),
     "STEER_REGISTRY_ADDRESS": ("registry_address", str),
+    "STEER_REGISTRY_URL": ("registry_url", str),
     "STEER_LOCAL_LOAD": ("local_load", _truth),
     "STEER_METRICS_PORT": ("metrics_port", _number(0, 65_535)),
     "STEER_LOG_LEVEL": ("log_level", _one_of(*LOG_LEVELS)),

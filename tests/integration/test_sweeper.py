@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from services.scheduler.registry import DIGEST, MANIFESTS, Registry
-from services.scheduler.sweeper import URL_VARIABLE, Sweeper
+from services.scheduler.sweeper import Sweeper
 from shared import subjects
 from shared.errors import ConfigurationError
 from shared.model.image_sweep import ImageSweep, ImageSwept
@@ -241,7 +241,7 @@ async def test_a_sweeper_that_starts_later_finds_its_orders_and_forgets_old_answ
 async def test_the_process_sweeps_and_stops_cleanly(bus: Bus, settings: Settings, images: Images) -> None:
     await images.push("shop/web", BUILD)
     await order(bus)
-    process = await start({"STEER_NATS_URL": settings.nats_url, URL_VARIABLE: images.url})
+    process = await start({"STEER_NATS_URL": settings.nats_url, "STEER_REGISTRY_URL": images.url})
     try:
         await done(bus)
         process.send_signal(signal.SIGTERM)
@@ -256,7 +256,7 @@ async def test_a_sweeper_without_a_registry_says_which_setting_is_missing() -> N
     process = await start({})
     _, errors = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 2
-    assert f"{URL_VARIABLE} is not set" in errors.decode()
+    assert "STEER_REGISTRY_URL is not set" in errors.decode()
 
 
 @pytest.mark.parametrize("url", ["registry:5000", "ftp://registry", "http://"])
