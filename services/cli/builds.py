@@ -1,5 +1,6 @@
 """`steer build`, `builds`, `cancel`, `workers` and `logs build`: builds, and who runs them."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -71,19 +72,21 @@ def build(
         "cache_key": cache_key or app,
     })  # fmt: skip
 
-    async def work(bus: Bus) -> None:
-        sequence = await records.put(bus, subjects.BUILD, key, request, expected=0)
-        if output is Format.TEXT:
-            line(f"build {names.joined(key)}: requested")
-        status = await _finished(bus, key, timeout, output) if wait else None
-        if output is Format.JSON:
-            as_json({"build": names.joined(key), "source_digest": digest, "sequence": sequence, "status": status})
-        if status is not None and status.state != "succeeded":
-            raise Failed(f"build {names.joined(key)} {status.state}: {status.error}")
-        if status is not None and output is Format.TEXT:
-            line(f"build {names.joined(key)}: {status.image}")
+    run(lambda bus: _build(bus, key, request, timeout if wait else None, output), data)
 
-    run(work, data)
+
+async def _build(bus: Bus, key: Key, request: BuildRequest, within: float | None, output: Format) -> None:
+    name = names.joined(key)
+    sequence = await records.put(bus, subjects.BUILD, key, request, expected=0)
+    if output is Format.TEXT:
+        line(f"build {name}: requested")
+    status = await _finished(bus, key, within, output) if within is not None else None
+    if output is Format.JSON:
+        as_json({"build": name, "source_digest": request.source_digest, "sequence": sequence, "status": status})
+    if status is not None and status.state != "succeeded":
+        raise Failed(f"build {name} {status.state}: {status.error}")
+    if status is not None and output is Format.TEXT:
+        line(f"build {name}: {status.image}")
 
 
 def _request(fields: Mapping[str, Any]) -> BuildRequest:
@@ -102,16 +105,18 @@ def _argument(text: str) -> tuple[str, str]:
 
 async def _finished(bus: Bus, key: Key, within: float, output: Format) -> BuildStatus:
     """Wait for the end of a build; meanwhile its log is progress."""
-    clock_started = datetime.now(UTC)
-    await follow_log(bus, key, within, (lambda text: say(text)) if output is Format.TEXT else None)
-    left = max(1.0, within - (datetime.now(UTC) - clock_started).total_seconds())
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + within
+    await follow_log(bus, key, within, say if output is Format.TEXT else None)
     async with following(bus, [subjects.BUILD_STATUS.subject(*key)]) as world:
 
         def ended() -> BuildStatus | None:
             status = world.record(subjects.BUILD_STATUS, key, BuildStatus)
             return status if status is not None and status.terminal else None
 
-        return await world.until(ended, left, lambda: f"build {names.joined(key)} has not ended")
+        return await world.until(
+            ended, max(1.0, deadline - clock()), lambda: f"build {names.joined(key)} has not ended"
+        )
 
 
 def builds(
