@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli.demo_steps import SHOP, Demo, nodes
+from services.cli.demo_steps import SERVICES, SHOP, Demo, nodes
 from services.cli.exits import Exit, Failed
 from services.cli.output import Format, Output, line, say
 from services.cli.plane import Plane
@@ -34,7 +34,7 @@ def command(
 async def _demo(hold: bool, output: Format) -> None:
     tell = say if output is Format.JSON else line
     with tempfile.TemporaryDirectory(prefix="steer-demo-") as directory:
-        plane = Plane(Path(directory), nodes(), tell)
+        plane = Plane(Path(directory), nodes(), tell, SERVICES)
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

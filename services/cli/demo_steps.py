@@ -33,6 +33,7 @@ HOST = "shop.example.com"
 WEB: Key = ("shop", "web", "production")
 CATALOG: Key = ("shop", "catalog", "production")
 ENVIRONMENTS = {"/": WEB, "/products": CATALOG}
+SERVICES = ("scheduler", "routes")
 REGIONS = {"n1": "north", "n2": "north", "n3": "south"}
 CAPACITY = (1000, 1024)
 WAIT_SECONDS = 30.0

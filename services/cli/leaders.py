@@ -13,7 +13,9 @@ from shared.runtime.jetstream import NO_MESSAGE, ApiError, api
 from shared.runtime.records import load, stored_message
 from shared.subjects import LEASE_BUCKET, STREAM
 
-DECIDERS = ("scheduler", "routes")
+DECIDERS = ("scheduler", "pooler", "builder", "routes")
+"""The services that decide; each is `python -m services.<name>`."""
+
 NO_STREAM = 10059
 
 

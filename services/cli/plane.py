@@ -56,10 +56,17 @@ class AgentSpec:
 class Plane:
     """See the module. `say` gets what people should know: what was started again, and why."""
 
-    def __init__(self, directory: Path, agents: Sequence[AgentSpec], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        agents: Sequence[AgentSpec],
+        say: Callable[[str], None],
+        services: Sequence[str] = DECIDERS,
+    ) -> None:
         self.directory = directory.resolve()
         self._agents = agents
         self._say = say
+        self._services = services
         self._server = EmbeddedServer()
         self._supervisor = Supervisor(self.directory / "logs", say)
         self._watch: asyncio.Task[None] | None = None
@@ -84,7 +91,7 @@ class Plane:
             await streams.ensure(bus)
         finally:
             await bus.close()
-        for service in DECIDERS:
+        for service in self._services:
             await self._supervisor.start(Program(service, f"services.{service}", environment=environment))
         for agent in self._agents:
             program = agent.program(self.directory / "agents")
@@ -105,7 +112,7 @@ class Plane:
 
             def missing() -> str:
                 terms = {version.key[0] for version in world.all(subjects.TERM)}
-                parts = [*(f"{name} has no leader" for name in DECIDERS if name not in terms)]
+                parts = [*(f"{name} has no leader" for name in self._services if name not in terms)]
                 return ", ".join([*parts, *(f"node {name} is not alive" for name in sorted(wanted - alive()))])
 
             await world.until(lambda: not missing() or None, READY_SECONDS, missing)
@@ -115,9 +122,9 @@ class Plane:
         """A term of an earlier run is no leader: wait until its holder has the lease, too."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + READY_SECONDS
-        while idle := [leader.service for leader in await leaders(bus) if not leader.holds_lease]:
+        while idle := set(self._services) - {leader.service for leader in await leaders(bus) if leader.holds_lease}:
             if clock() > deadline:
-                raise TimedOut(f"nobody leads {', '.join(idle)} after {READY_SECONDS:g} s")
+                raise TimedOut(f"nobody leads {', '.join(sorted(idle))} after {READY_SECONDS:g} s")
             await asyncio.sleep(0.1)
 
     def pid(self, program: str) -> int:
@@ -125,7 +132,7 @@ class Plane:
 
     async def stop(self) -> None:
         """End everything that was started, in order; also after a start that failed half-way."""
-        await self._supervisor.stop(*DECIDERS)
+        await self._supervisor.stop(*self._services)
         await self._supervisor.stop()
         if self._watch is not None:
             self._watch.cancel()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from services.cli import subject_table
+from services.cli.leaders import DECIDERS
 
 ROOT = Path(__file__).parents[2]
-DECIDERS = ("scheduler", "routes")
 DOERS = ("agent", "cli")
 MAX_LINES = 350
 MAX_FUNCTION_LINES = 50

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.cli.leaders import leaders
+from services.cli.leaders import DECIDERS, leaders
 from services.cli.supervisor import tail
 from shared.runtime.bus import connect
 from shared.runtime.embedded import free_port
@@ -46,10 +46,10 @@ def test_a_container_says_whether_it_is_healthy(name: str) -> None:
 
 
 def test_there_are_three_servers_and_two_instances_of_each_service_that_decides() -> None:
-    assert set(SERVICES) == {*NATS, "scheduler", "routes", "agent"}
-    for name in ("scheduler", "routes"):
+    assert set(SERVICES) == {*NATS, *DECIDERS, "agent"}
+    for name in DECIDERS:
         assert SERVICES[name]["deploy"]["replicas"] == 2
-    for name in ("scheduler", "routes", "agent"):
+    for name in (*DECIDERS, "agent"):
         assert SERVICES[name]["environment"]["STEER_REPLICAS"] == "3"
         assert set(SERVICES[name]["depends_on"]) == set(NATS)
 
@@ -159,9 +159,12 @@ async def test_every_command_runs_and_every_health_check_comes_to_say_yes(tmp_pa
     async with AsyncExitStack() as stack:
         running = [stack.enter_async_context(container(here, name, 1)) for name in NATS]
         await asyncio.gather(*running)
-        for name in ("scheduler", "routes", "agent"):
-            for instance in range(SERVICES[name].get("deploy", {}).get("replicas", 1)):
-                await stack.enter_async_context(container(here, name, instance))
+        instances = [
+            stack.enter_async_context(container(here, name, instance))
+            for name in (*DECIDERS, "agent")
+            for instance in range(SERVICES[name].get("deploy", {}).get("replicas", 1))
+        ]
+        await asyncio.gather(*instances)
         url = here.environment("scheduler", 0)["STEER_NATS_URL"]
         bus = await connect(Settings(nats_url=url, replicas=3), "test", patience=10)
         stack.push_async_callback(bus.close)

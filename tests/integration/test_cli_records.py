@@ -11,6 +11,7 @@ import structlog
 import yaml
 
 from services.cli.exits import Exit
+from services.cli.leaders import DECIDERS
 from services.cli.world import following
 from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment, Transition
@@ -284,8 +285,7 @@ async def test_status_of_an_empty_log_says_that_nobody_leads(steer: Steer, bus: 
     result = await steer("status", "-o", "json")
     assert result.code == Exit.OK
     assert [(each["service"], each["leads"]) for each in result.json["leaders"]] == [
-        ("routes", False),
-        ("scheduler", False),
+        (service, False) for service in sorted(DECIDERS)
     ]
     assert result.json["environments"] == []
     assert "nobody" in (await steer("status")).out
