@@ -65,6 +65,7 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
     release = version.record
     if isinstance(release, Release) and release.build is not None:
         _member(state.awaits_build, (*key[:2], release.build), environment, True)
+        _member(state.built_of, key[:2], environment, True)
     if kind in _RETAINED:
         state.mark(("retention", *environment))
     state.mark(("environment", *environment))

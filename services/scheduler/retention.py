@@ -13,6 +13,7 @@ from datetime import datetime
 from services.scheduler.draft import Draft
 from services.scheduler.state import SERVICE, State
 from shared import subjects
+from shared.model.build import BuildStatus
 from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.image_sweep import ImageSweep, ImageSwept
 from shared.model.release import DeployRequest, Release
@@ -79,14 +80,19 @@ def _trim_releases(key: Key, active: ActiveRelease, deployments: list[Deployment
     kept = keep_set(sorted(releases), active, deployments)
     kept |= {int(version) for version in _requested(key, state)}
     gone = sorted(releases.keys() - kept)[:MAX_STEP]
+    if not gone:
+        return
     images = {record.version: record.image for record in deployments if record.image}
+    if active.image:
+        images[active.version] = active.image
+    resolved = {version: images.get(str(version)) or _image(key, releases[version], state) for version in releases}
+    stay = [(releases[version].build, resolved[version]) for version in kept & releases.keys()]
+    stay += _elsewhere(key, state)
     for version in gone:
         name = (*key, str(version))
         draft.change(subjects.RELEASE, name, None, state.sequence_of(subjects.RELEASE, name))
-        others = {str(other): releases[other] for other in kept & releases.keys()}
-        _sweep(key, str(version), releases[version], others, {**images, active.version: active.image}, draft)
-    if gone:
-        draft.reasons["releases"] = [str(version) for version in gone]
+        _sweep((*key, str(version)), releases[version].build, resolved[version], stay, draft)
+    draft.reasons["releases"] = [str(version) for version in gone]
 
 
 def keep_set(versions: list[int], active: ActiveRelease, deployments: list[Deployment]) -> set[int]:
@@ -108,23 +114,37 @@ def _requested(key: Key, state: State) -> list[str]:
     return [record.version for record in records if record is not None]
 
 
-def _sweep(
-    key: Key, version: str, release: Release, kept: dict[str, Release], images: dict[str, str], draft: Draft
-) -> None:
-    """Order the sweep of an image that a build made, unless a kept release has the same build.
+def _elsewhere(key: Key, state: State) -> list[tuple[str | None, str]]:
+    """Build and image of each release of the other environments of the app, which share its images."""
+    found = []
+    for environment in state.built_of.get(key[:2], set()) - {key}:
+        for kind, name in state.history_of.get(environment, ()):
+            release = state.get(kind, name, Release) if kind is subjects.RELEASE else None
+            if release is not None:
+                found.append((release.build, _image(key, release, state)))
+    return found
 
-    `images` are the resolved ones, by version; a digest that a kept release runs with is named, so that it stays.
+
+def _sweep(name: Key, build: str | None, image: str, stay: list[tuple[str | None, str]], draft: Draft) -> None:
+    """Order the sweep of the image of a release that goes, unless one that stays has the same build.
+
+    A digest that a release that stays runs with is named, so that it stays too: equal sources build equal images.
     """
-    if release.build is None or any(other.build == release.build for other in kept.values()):
+    if build is None or any(other == build for other, _ in stay):
         return
-    used = {images.get(name) or other.image for name, other in kept.items()}
     sweep = ImageSweep(
-        image=images.get(version) or release.image,
-        release=f"{'/'.join(key)}/{version}",
-        keep_digests=tuple(sorted({image.partition("@")[2] for image in used if "@" in image})),
+        image=image,
+        release="/".join(name),
+        keep_digests=tuple(sorted({used.partition("@")[2] for _, used in stay if "@" in used})),
         ordered_at=draft.now,
     )
-    draft.change(subjects.IMAGE_SWEEP, (*key[:2], release.build), sweep)
+    draft.change(subjects.IMAGE_SWEEP, (*name[:2], build), sweep)
+
+
+def _image(key: Key, release: Release, state: State) -> str:
+    """What a release runs, as far as its build is known."""
+    status = state.get(subjects.BUILD_STATUS, (*key[:2], release.build), BuildStatus) if release.build else None
+    return status.image if status is not None else release.image
 
 
 def decide_sweep(state: State, key: Key, now: datetime) -> tuple[list[Decision], list[Draft]]:

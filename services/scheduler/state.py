@@ -75,6 +75,8 @@ class State:
         """The releases, requests and deployments of an environment."""
         self.awaits_build: dict[Key, set[Key]] = {}
         """The environments with a release that a build makes: `(project, app, build)`."""
+        self.built_of: dict[Key, set[Key]] = {}
+        """The environments of an app with a release that a build makes: `(project, app)`."""
         self.volumes_of: dict[Key, set[Key]] = {}
         """The volumes of an environment, wanted or pinned."""
         self.orders_of: dict[Key, set[Key]] = {}

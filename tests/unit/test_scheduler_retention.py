@@ -6,6 +6,7 @@ import pytest
 
 from services.scheduler.retention import keep_set
 from shared import subjects
+from shared.model.build import BuildStatus
 from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.image_sweep import ImageSweep, ImageSwept
 from shared.model.release import Release
@@ -13,7 +14,7 @@ from tests.unit.scheduler_world import ENV, World, request_id
 
 
 def versions(world: World) -> list[int]:
-    return sorted(int(key[3]) for key in world.state.tables[subjects.RELEASE])
+    return sorted(int(key[3]) for key in world.state.tables[subjects.RELEASE] if key[:3] == ENV)
 
 
 def deployments(world: World) -> list[int]:
@@ -108,6 +109,38 @@ def test_w18_an_image_that_no_kept_release_needs_is_swept_under_the_tag_it_was_p
     world.publish(subjects.IMAGE_SWEPT, (*ENV[:2], build), ImageSwept(state="done", at=world.now))
     world.settle()
     assert (*ENV[:2], build) not in world.state.tables[subjects.IMAGE_SWEEP]
+
+
+def publish_built(world: World, build: str, environment: str, version: int = 1, digest: str = "") -> None:
+    key = ("shop", "web", environment, str(version))
+    world.publish(subjects.RELEASE, key, Release(build=build))
+    if digest:
+        image = f"registry.example.com/shop/web@{digest}"
+        status = BuildStatus(state="succeeded", pool="main", owner="shop", image=image, queued_at=world.now)
+        world.publish(subjects.BUILD_STATUS, ("shop", "web", build), status)
+
+
+def test_a_build_that_another_environment_of_the_app_still_has_is_not_swept_until_that_one_trims_it_too(
+    world: World,
+) -> None:
+    build = request_id(500)
+    publish_built(world, build, "production")
+    publish_built(world, build, "staging")
+    deploy_many(world, range(2, 14))
+    assert 1 not in versions(world)
+    assert (*ENV[:2], build) not in world.state.tables[subjects.IMAGE_SWEEP]
+
+
+def test_the_digests_of_all_releases_of_the_app_are_named_so_that_they_stay(world: World) -> None:
+    old, same, other = request_id(500), request_id(501), request_id(502)
+    publish_built(world, old, "production", 1, "sha256:1")
+    publish_built(world, same, "production", 12, "sha256:12")
+    publish_built(world, other, "staging", 1, "sha256:33")
+    deploy_many(world, range(2, 12))
+    deploy_many(world, range(13, 15))
+    sweep = world.get(subjects.IMAGE_SWEEP, (*ENV[:2], old), ImageSweep)
+    assert sweep.image == "registry.example.com/shop/web@sha256:1"
+    assert sweep.keep_digests == ("sha256:12", "sha256:33")
 
 
 def test_a_build_that_a_kept_release_shares_is_not_swept(world: World) -> None:
