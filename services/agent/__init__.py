@@ -26,6 +26,7 @@ Promises
     snapshots.py  orders → snapshots, prunes → deletions; snapshot_command.py makes one
     driver.py     what a driver is; exec_driver.py runs programs of this machine
     health.py     probes → healthy or not (pure); probe.py asks
+    members.py    what a pool host says of its members; pool_host.py and pool_member.py are the reference host
     journal.py    what outlives the agent, on disk
     reports.py    instances and snapshots to the log, on change only, until stored
     heartbeat.py  what the node and its replicas use; node.py what the node is

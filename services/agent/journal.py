@@ -35,6 +35,7 @@ class Entry(Record):
     state: InstanceState = "starting"
     exit_code: int | None = None
     message: str = ""
+    members: dict[str, str] = Field(default_factory=dict)
     since: Time
     healthy_since: Time | None = None
 
@@ -46,6 +47,7 @@ class Entry(Record):
             ports=self.ports,
             exit_code=self.exit_code,
             message=self.message,
+            members=self.members,
             since=self.since,
             healthy_since=self.healthy_since,
         )

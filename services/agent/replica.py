@@ -17,6 +17,7 @@ import structlog
 from services.agent.driver import Driver, DriverError, Exit, Handle, Launch
 from services.agent.health import Health, after_probe, delay_seconds
 from services.agent.journal import Entry, Journal
+from services.agent.members import is_pool_host, port_of, watch_members
 from services.agent.probe import probe
 from services.agent.reconcile import ENDED
 from services.agent.volumes import Volumes
@@ -152,14 +153,24 @@ class Replica:
             state = "running" if check else "healthy"
         self._become(state, pid=handle.pid, process_started_at=handle.started_at)
         self._begun.set()
-        probing = asyncio.create_task(self._probe(check, handle)) if check else None
+        watching = [asyncio.create_task(self._probe(check, handle))] if check else []
+        if is_pool_host(self.entry.run):
+            watching.append(asyncio.create_task(self._watch_members()))
         try:
             ended = await self._around.driver.wait(handle)
         finally:
-            if probing is not None:
-                probing.cancel()
-                await asyncio.gather(probing, return_exceptions=True)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
         self._end("failed", ended)
+
+    async def _watch_members(self) -> None:
+        port = port_of(self.entry.run, self.entry.ports)
+        if port is not None:
+            await watch_members(self._around.host, port, self._tell_members)
+
+    def _tell_members(self, members: dict[str, str]) -> None:
+        self._become(self.entry.state, members=members)
 
     async def _probe(self, check: Healthcheck, handle: Handle) -> None:
         around, state = self._around, self.entry.state
@@ -185,7 +196,7 @@ class Replica:
     def _end(self, state: InstanceState, how: Exit) -> None:
         self._around.driver.release(self.entry.ports)
         self._around.volumes.release(self.entry.assignment)
-        self._become(state, exit_code=how.code, message=how.message)
+        self._become(state, exit_code=how.code, message=how.message, members={})
         log.info("ended", assignment=self.entry.assignment, state=state, code=how.code, message=how.message)
 
     def _become(self, state: InstanceState, **changes: Any) -> None:
