@@ -1,6 +1,7 @@
 """The scheduler as a value."""
 
 from services.scheduler.decide import decide
+from services.scheduler.drain_query import drain_query
 from services.scheduler.indexes import fold
 from services.scheduler.looks import settle
 from services.scheduler.queries import explain_query, place_query, state_query
@@ -37,5 +38,5 @@ def service() -> Service[State]:
         settle=settle,
         observe=observe,
         attend=attend,
-        queries={"place": place_query, "state": state_query, "explain": explain_query},
+        queries={"place": place_query, "drain": drain_query, "state": state_query, "explain": explain_query},
     )
