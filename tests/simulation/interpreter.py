@@ -26,6 +26,7 @@ from .bus import Answer, Bus
 from .clock import Timeline
 from .follower import Follower
 from .lease import Leases
+from .livelock import Commits
 from .log import Log
 from .process import Process
 from .restore import restoring
@@ -34,7 +35,6 @@ from .wire import Message, Stored, commit, term_message
 RETRY_SECONDS = (0.05, 0.25)
 SAMPLES_SECONDS = 0.1
 NEVER = float("inf")
-MOST_COMMITS_PER_SECOND = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,6 @@ class Surroundings:
     log: Log
     bus: Bus
     leases: Leases
-
-
-class Livelock(AssertionError):
-    """A service that never has enough: it commits and commits, and the world does not change."""
 
 
 class Instance(Process, Generic[State]):
@@ -101,7 +97,7 @@ class Instance(Process, Generic[State]):
         self._clock = ServiceClock()
         self.sequences = Sequences()
         self._unreadable: dict[str, Stored] = {}
-        self._commits: list[float] = []
+        self._commits = Commits(self.name)
         self.follower.start(self, self._receive, self._caught_up)
         self.later(self._random.uniform(0, 0.5), self._tend_lease)
 
@@ -291,7 +287,7 @@ class Instance(Process, Generic[State]):
         """One at a time. The process may be stopped between the decision and its sending: hence the fence."""
         assert outgoing, f"{self.name} has decided something that changes and explains nothing"
         self.in_flight = True
-        self._count_commit()
+        self._commits.count(self.timeline.seconds)
         pieces = [outgoing] if self._flaws.atomic else [[item] for item in outgoing]
         batches = [commit(self.service.name, self.term, piece, fence=self._flaws.fence) for piece in pieces]
         answered = partial(self._answered, self._tenure, outgoing, stored)
@@ -340,12 +336,6 @@ class Instance(Process, Generic[State]):
         self.sequences.acknowledged(sequences)
         if self._unreadable.get(bad.subject) is bad:
             del self._unreadable[bad.subject]
-
-    def _count_commit(self) -> None:
-        self._commits = [at for at in self._commits if at > self.timeline.seconds - 1]
-        self._commits.append(self.timeline.seconds)
-        if len(self._commits) > MOST_COMMITS_PER_SECOND:
-            raise Livelock(f"{self.name}: {len(self._commits)} commits within a second")
 
 
 def _judge(answer: Answer, count: int, has_expectations: bool) -> Outcome:

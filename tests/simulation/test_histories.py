@@ -1,15 +1,15 @@
 """The histories that the suite starts from: each breaks a plausible design (RELIABILITY.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from shared.model.assignment import Assignment, Instance
-from shared.model.deployment import ActiveRelease, Deployment
-from shared.model.environment import Environment, Replicas
-from shared.model.node import Capacity, NodeStatus
-from shared.model.route import InternalService, Routed, RouteManifest
+from shared.model.deployment import Deployment
+from shared.model.environment import Environment
+from shared.model.node import NodeStatus
+from shared.model.route import Routed, RouteManifest
 from shared.runtime import encode
 from shared.subjects import (
     ACTIVE,
@@ -20,81 +20,19 @@ from shared.subjects import (
     INSTANCE,
     NODE_STATUS,
     NOTICE,
-    ROUTE_INTERNAL,
     ROUTE_MANIFEST,
     ROUTED_ENVIRONMENT,
     TERM,
-    Key,
 )
 
 from .bus import Answer
-from .faults import Rates
 from .interpreter import NO_FLAWS, Flaws
 from .invariants import Violation
+from .story import WEB, Story, environment
 from .users import ENVIRONMENTS
 from .wire import Message, put
-from .world import World, node
 
-WEB = ENVIRONMENTS[0]
 BAD_BODIES = (b"", b"{", b'{"nonsense": 1}', b"\xff\xfe", b'{"replicas": {"min": "two"}}')
-
-
-def environment(replicas: int, drain_window_seconds: float = 5) -> Environment:
-    return Environment(replicas=Replicas(min=replicas, max=replicas + 2), drain_window_seconds=drain_window_seconds)
-
-
-class Story:
-    """A calm world of three nodes with one environment, told step by step."""
-
-    def __init__(self, *, replicated: bool = False, flaws: Flaws = NO_FLAWS, cpu_millis: int = 2000) -> None:
-        capacity = Capacity(cpu_millis=cpu_millis, memory_mb=4096)
-        nodes = {f"node-{n}": node({"region": "north"}, capacity, n) for n in range(3)}
-        self.world = World(11, rates=Rates(), nodes=nodes, replicated=replicated, flaws=flaws, window_seconds=1e6)
-        self.log = self.world.log
-        self.view = self.world.safety.view
-        self.world.start()
-
-    def run(self, seconds: float) -> None:
-        self.world.timeline.run(seconds)
-
-    def put(self, replicas: int, key: Key = WEB, drain_window_seconds: float = 5) -> None:
-        self.log.publish(put(ENVIRONMENT, key, environment(replicas, drain_window_seconds)))
-
-    def deploy(self, key: Key = WEB) -> Key:
-        return self.world.users.deploy(key, self.world.users.release(key, "exec:good"))
-
-    def serving(self, replicas: int = 2) -> Key:
-        """The environment is deployed and serves; the key of its request."""
-        self.put(replicas)
-        request = self.deploy()
-        self.world.converge()
-        assert self.healthy() == replicas
-        return request
-
-    def healthy(self, key: Key = WEB) -> int:
-        active = self.view.get(ACTIVE, key, ActiveRelease)
-        mine = self.view.replicas(key)
-        return sum(
-            self.view.healthy(name)
-            for name, a in mine.items()
-            if a.desired == "run" and active and a.deployment == active.deployment
-        )
-
-    def endpoints(self, key: Key = WEB) -> list[str]:
-        record = self.view.get(ROUTE_INTERNAL, key, InternalService)
-        return [] if record is None else [endpoint.assignment for port in record.ports for endpoint in port.endpoints]
-
-    def stop_all(self, service: str) -> None:
-        for instance in self.world.instances:
-            if instance.service.name == service:
-                instance.crash()
-
-    def start_all(self) -> None:
-        for instance in self.world.instances:
-            instance.start()
-
-    def until(self, condition: Callable[[], bool], seconds: float = 120) -> None:
-        assert self.world.timeline.run(seconds, condition), "the condition did not come to hold"
 
 
 def test_a_bad_version_that_is_last_at_the_load_does_not_rule() -> None:
