@@ -133,5 +133,5 @@ def config_hash(run: RunSpec, resources: Resources) -> str:
 
 
 def digest(record: BaseModel) -> str:
-    """64 hex digits of the SHA-256 of a record's canonical JSON."""
-    return sha256(canonical(record)).hexdigest()
+    """64 hex digits of the SHA-256 of a record as it is written."""
+    return sha256(encode(record)).hexdigest()

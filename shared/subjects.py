@@ -10,6 +10,7 @@ function that runs alone.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,7 +61,7 @@ class Owner(StrEnum):
     EVERY_SERVICE = "every service"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """A kind of record: `tokens` name its key, each `name` or `name:form`; a last token `name…` takes one or more."""
 
@@ -71,8 +72,9 @@ class Kind:
     keeper: str | None = None
     """The service that validates, quarantines and restores records of this user-owned kind."""
 
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def __reduce__(self) -> tuple[Callable[[str], "Kind"], tuple[str]]:
+        """There is one object of each kind, also after a copy: kinds are compared by identity."""
+        return _kind_named, (self.name,)
 
     @property
     def open_ended(self) -> bool:
@@ -185,6 +187,10 @@ KINDS: tuple[Kind, ...] = (
 BY_NAME: dict[str, Kind] = {kind.name: kind for kind in KINDS}
 _BY_PREFIX: dict[str, Kind] = {kind.prefix: kind for kind in KINDS}
 ROUTE_KINDS: tuple[Kind, ...] = (ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION)
+
+
+def _kind_named(name: str) -> Kind:
+    return BY_NAME[name]
 
 
 def kind_of(subject: str) -> tuple[Kind, Key]:

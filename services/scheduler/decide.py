@@ -49,6 +49,7 @@ class _Pass:
         self.looks: dict[Target, Look] = {}
         self.size = 0
         self.more = False
+        self.nodes_decided = False
 
     @cached_property
     def losing(self) -> int:
@@ -56,7 +57,7 @@ class _Pass:
 
     def take(self, target: Target) -> bool:
         """Look at one target; False ends the pass, with what is left for the next one."""
-        if target[0] in ("environment", "pool") and any(decision.about == "node" for decision in self.decisions):
+        if target[0] not in ("fleet", "node") and self.nodes_decided:
             self.more = True  # replicas follow what is in the log about their nodes
             return False
         decisions, drafts = self._decide(target)
@@ -66,6 +67,7 @@ class _Pass:
             self.more = True
             return False
         self.decisions += decisions
+        self.nodes_decided = self.nodes_decided or (target[0] == "node" and bool(decisions))
         self.size += size
         self.looks[target] = Look(
             mark=self.state.dirty.get(target),

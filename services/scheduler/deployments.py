@@ -18,7 +18,7 @@ from services.scheduler.draft import Draft
 from services.scheduler.replace import end, start
 from services.scheduler.replicas import Replica, health_seconds
 from services.scheduler.stateful import blockers, start_one
-from services.scheduler.workload import Template, template
+from services.scheduler.workload import Template
 from shared import subjects
 from shared.codec import digest
 from shared.model.build import TERMINAL_STATES, BuildStatus
@@ -104,15 +104,16 @@ def advance(rollout: Rollout, record: Deployment) -> Deployment:
 def enter(record: Deployment, step: Step, draft: Draft) -> Deployment:
     """The record in its next phase."""
     draft.outcomes.append(f"{record.phase} → {step.phase}" + (f": {step.reason}" if step.reason else ""))
-    return record.model_copy(
-        update={
-            "phase": step.phase,
-            "phase_since": draft.now,
-            "deadline": step.deadline,
-            "transitions": (*record.transitions, Transition(phase=step.phase, at=draft.now, reason=step.reason)),
-            **({"error": step.reason} if step.phase in ("failed", "canceled", "superseded") else {}),
-            **(step.fixes or {}),
-        }
+    fixes = dict(step.fixes or {})
+    if step.phase in ("failed", "canceled", "superseded"):
+        fixes["error"] = step.reason
+    transition = Transition(phase=step.phase, at=draft.now, reason=step.reason)
+    return record.replaced(
+        phase=step.phase,
+        phase_since=draft.now,
+        deadline=step.deadline,
+        transitions=(*record.transitions, transition),
+        **fixes,
     )
 
 
@@ -184,10 +185,8 @@ def _warm_set(rollout: Rollout, version: str, wanted: int) -> str:
 
 
 def frozen_template(rollout: Rollout, record: Deployment) -> Template | None:
-    release = rollout.release
-    if release is None:
-        return None
-    return template(rollout.environment, record.version, release, record.image, record.platforms)
+    state = rollout.draft.state
+    return state.template_of(rollout.environment, record.version, record.image, record.platforms)
 
 
 def _placing(rollout: Rollout, record: Deployment) -> Step | None:

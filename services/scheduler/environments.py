@@ -14,7 +14,7 @@ from services.scheduler.replicas import Replica, replicas_of
 from services.scheduler.scaling import Scaling, effective_replicas, rescale
 from services.scheduler.state import SERVICE, State
 from services.scheduler.stateful import converge_one
-from services.scheduler.workload import Template, template
+from services.scheduler.workload import Template
 from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.environment import Environment, ServiceSpec
@@ -23,6 +23,7 @@ from shared.model.route import Routed
 from shared.service import Decision
 from shared.subjects import Key
 
+NOTHING_ACTIVE = ActiveRelease()
 NOTICES = (
     "deploy_maintenance",
     "drain_held",
@@ -42,7 +43,7 @@ def decide_environment(state: State, key: Key, now: datetime) -> tuple[list[Deci
         if state.deleted(subjects.ENVIRONMENT, key):
             return _tear_down(state, key, now)
         return [], []  # no record at all means hold
-    active = state.get(subjects.ACTIVE, key, ActiveRelease) or ActiveRelease()
+    active = state.get(subjects.ACTIVE, key, ActiveRelease) or NOTHING_ACTIVE
     members = replicas_of(state, ("environment", *key))
     drafts = _deployments(state, key, spec, active, members, now)
     decisions = [decision for draft in drafts if (decision := draft.decision()) is not None]
@@ -184,11 +185,10 @@ def _protected(key: Key, draft: Draft) -> set[str]:
 
 
 def _serving_template(key: Key, active: ActiveRelease, draft: Draft) -> Template | None:
-    release = draft.state.get(subjects.RELEASE, (*key, active.version), Release)
-    if release is None:
+    found = draft.state.template_of(key, active.version, active.image, active.platforms)
+    if found is None:
         draft.reasons["held"] = f"release {active.version} cannot be read: nothing is started"
-        return None
-    return template(key, active.version, release, active.image, active.platforms)
+    return found
 
 
 def _tear_down(state: State, key: Key, now: datetime) -> tuple[list[Decision], list[Draft]]:

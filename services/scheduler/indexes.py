@@ -21,6 +21,8 @@ _OF_ENVIRONMENT = (
     _HISTORY | _VOLUMES | {subjects.ENVIRONMENT, subjects.ACTIVE, subjects.SCALE, subjects.ROUTED_ENVIRONMENT}
 )
 _SCALING = frozenset({subjects.ENVIRONMENT, subjects.RELEASE, subjects.ACTIVE})
+LITTLE_HISTORY = 10
+"""So few releases, requests and deployments in all are kept whatever they are."""
 _RETAINED = _HISTORY | {subjects.ACTIVE}
 _OF_NODE = frozenset({subjects.NODE, subjects.NODE_STATUS, subjects.NODE_CONTROL})
 
@@ -60,13 +62,15 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
     if kind in _VOLUMES:
         _member(state.volumes_of, environment, key, any(key in state.tables[volume] for volume in _VOLUMES))
         state.mark(("volume", *key))
+    if kind is subjects.RELEASE and version.record is None:
+        state.templates.pop(key, None)
     if kind in _SCALING:
         _sync_demand(state, environment)
     release = version.record
     if isinstance(release, Release) and release.build is not None:
         _member(state.awaits_build, (*key[:2], release.build), environment, True)
         _member(state.built_of, key[:2], environment, True)
-    if kind in _RETAINED:
+    if kind in _RETAINED and len(state.history_of.get(environment, ())) > LITTLE_HISTORY:
         state.mark(("retention", *environment))
     state.mark(("environment", *environment))
 

@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 
 from services.scheduler import replace
 from services.scheduler.draft import Draft
-from services.scheduler.placement import Request
 from services.scheduler.replicas import Replica, replicas_of
 from services.scheduler.state import SERVICE, State
-from services.scheduler.workload import Template, workload_id
+from services.scheduler.workload import Template, make_template
 from shared import subjects
-from shared.codec import config_hash
 from shared.model.assignment import WorkloadRef
 from shared.model.pool import Pool
 from shared.model.route import Routed
@@ -69,23 +67,9 @@ def _carries(item: Replica, pool: Pool, old: list[Replica], draft: Draft) -> boo
 
 
 def _template(key: Key, pool: Pool) -> Template:
-    resources = pool.resources.effective()
     ref = WorkloadRef(kind="pool", key="/".join(key))
-    return Template(
-        ref=ref,
-        name=key[1],
-        release=pool.signature[:SIGNATURE_DIGITS],
-        run=pool.run,
-        resources=resources,
-        config_hash=config_hash(pool.run, resources),
-        request=Request(
-            workload=workload_id(ref),
-            cpu_millis=resources.cpu_millis,
-            memory_mb=resources.memory_mb,
-            constraints=(),
-            platforms=pool.platforms,
-        ),
-    )
+    release = pool.signature[:SIGNATURE_DIGITS]
+    return make_template(ref, key[1], release, pool.run, pool.resources, platforms=pool.platforms)
 
 
 def _forget(state: State, key: Key, draft: Draft) -> list[Decision]:

@@ -184,7 +184,7 @@ def move(item: Replica, desired: Desired, why: str, draft: Draft) -> None:
     deadline: datetime | None = item.assignment.drain_deadline
     if desired == "drain":
         deadline = draft.now + timedelta(seconds=DRAIN_SECONDS)
-    record = item.assignment.model_copy(update={"desired": desired, "drain_deadline": deadline, "reason": why})
+    record = item.assignment.replaced(desired=desired, drain_deadline=deadline, reason=why)
     draft.change(subjects.ASSIGNMENT, item.key, record)
     draft.outcomes.append(f"{desired} {item.id}: {why}")
     draft.because(item.version.sequence)

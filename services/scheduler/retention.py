@@ -74,9 +74,9 @@ def _trim_releases(key: Key, active: ActiveRelease, deployments: list[Deployment
     state = draft.state
     releases = {}
     for kind, name in state.history_of.get(key, ()):
-        record = state.get(kind, name, Release) if kind is subjects.RELEASE else None
-        if record is not None:
-            releases[int(name[3])] = record
+        release = state.get(kind, name, Release) if kind is subjects.RELEASE else None
+        if release is not None:
+            releases[int(name[3])] = release
     kept = keep_set(sorted(releases), active, deployments)
     kept |= {int(version) for version in _requested(key, state)}
     gone = sorted(releases.keys() - kept)[:MAX_STEP]

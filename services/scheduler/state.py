@@ -14,9 +14,11 @@ from sortedcontainers import SortedDict, SortedSet
 
 from services.scheduler.placement import Cluster
 from services.scheduler.waiting import Waiting
+from services.scheduler.workload import Template, template
 from shared import subjects
 from shared.model.live import Demand, InstanceUsage
 from shared.model.node import NodeControl, NodeStatus
+from shared.model.release import Release
 from shared.service import Version
 from shared.subjects import Key, Kind
 
@@ -97,6 +99,8 @@ class State:
         """When a proxy last reported requests in an environment."""
         self.attended_at: datetime | None = None
         # what has to be looked at, and when
+        self.templates: dict[Key, tuple[int, str, tuple[str, ...], Template]] = {}
+        """A memo: the template of a release, with what it was made of; see `template_of`."""
         self.waiting = Waiting(self.cluster)
         self.dirty: SortedDict[Target, int] = SortedDict()
         self.due: SortedSet[tuple[datetime, Target]] = SortedSet()
@@ -134,6 +138,19 @@ class State:
         if control.drain:
             return "draining"
         return "" if control.schedulable else "cordoned"
+
+    def template_of(self, environment: Key, version: str, image: str, platforms: tuple[str, ...]) -> Template | None:
+        """The template of a release with its resolved image and platforms; None where it cannot be read."""
+        key = (*environment, version)
+        release = self.tables[subjects.RELEASE].get(key)
+        if release is None or not isinstance(release.record, Release):
+            return None
+        made_of = (release.sequence, image, platforms)
+        known = self.templates.get(key)
+        if known is None or known[:3] != made_of:
+            known = (*made_of, template(environment, version, release.record, image, platforms))
+            self.templates[key] = known
+        return known[3]
 
     def mark(self, target: Target) -> None:
         """It has to be looked at."""

@@ -6,7 +6,7 @@ and says everything that a replica of it needs; `assignment` stamps one out.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 
 from services.scheduler.placement import Request
@@ -17,25 +17,26 @@ from shared.model.run import Resources, RunSpec
 from shared.subjects import Key
 
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+_DIGITS = [first + second for first in _BASE32 for second in _BASE32]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One release of a workload, ready to be placed. `deployment` names the set that its replicas belong to."""
+    """One release of a workload, ready to be placed. `name` begins the ids of its assignments: the app, or the runtime.
 
-    ref: WorkloadRef
+    `prototype` is a replica of it but for what differs from one to the next.
+    """
+
     name: str
-    """The first label of the assignment ids: the app."""
     release: str
-    run: RunSpec
-    resources: Resources
-    config_hash: str
     request: Request
+    prototype: Assignment
     stateful: bool = False
 
     @property
     def volumes(self) -> tuple[str, ...]:
-        return tuple(mount.name for mount in self.run.volumes)
+        return tuple(mount.name for mount in self.prototype.run.volumes)
 
     def assignment(
         self,
@@ -50,22 +51,55 @@ class Template:
         reason: str = "",
     ) -> tuple[str, Assignment]:
         """The id and the record of a new replica. Equal arguments give an equal id."""
-        return assignment_id(self.name, workload_id(self.ref), deployment, slot, incarnation), Assignment(
-            workload=self.ref,
-            release=self.release,
-            run=self.run,
-            config_hash=self.config_hash,
+        record = self.prototype.replaced(
             deployment=deployment,
             slot=slot,
             incarnation=incarnation,
-            volume_epoch=incarnation if self.run.volumes else 0,
-            resources=self.resources,
+            volume_epoch=incarnation if self.prototype.run.volumes else 0,
             created_at=now,
             attempt=attempt,
             not_before=not_before,
             replaces=replaces,
             reason=reason,
         )
+        return assignment_id(self.name, self.request.workload, deployment, slot, incarnation), record
+
+
+def make_template(
+    ref: WorkloadRef,
+    name: str,
+    release: str,
+    run: RunSpec,
+    resources: Resources,
+    *,
+    constraints: Mapping[str, str] | None = None,
+    platforms: tuple[str, ...] = (),
+    distinct_nodes: bool = False,
+    stateful: bool = False,
+) -> Template:
+    """A template of any workload."""
+    resources = resources.effective()
+    return Template(
+        name=name,
+        release=release,
+        request=Request(
+            workload=workload_id(ref),
+            cpu_millis=resources.cpu_millis,
+            memory_mb=resources.memory_mb,
+            constraints=tuple(sorted((constraints or {}).items())),
+            platforms=platforms,
+            distinct_nodes=distinct_nodes,
+        ),
+        prototype=Assignment(
+            workload=ref,
+            release=release,
+            run=run,
+            config_hash=config_hash(run, resources),
+            resources=resources,
+            created_at=EPOCH,
+        ),
+        stateful=stateful,
+    )
 
 
 def workload_id(ref: WorkloadRef) -> str:
@@ -79,35 +113,22 @@ def environment_ref(environment: Key) -> WorkloadRef:
 def template(environment: Key, version: str, release: Release, image: str, platforms: tuple[str, ...]) -> Template:
     """What a replica of a release runs. `image` and `platforms` are the resolved ones, of a build where there was one."""
     spec = release.service
-    run = spec.run.with_image(image)
-    resources = spec.resources.effective()
-    ref = environment_ref(environment)
-    return Template(
-        ref=ref,
-        name=environment[1],
-        release=version,
-        run=run,
-        resources=resources,
-        config_hash=config_hash(run, resources),
-        request=Request(
-            workload=workload_id(ref),
-            cpu_millis=resources.cpu_millis,
-            memory_mb=resources.memory_mb,
-            constraints=_sorted(spec.placement.constraints),
-            platforms=platforms,
-            distinct_nodes=spec.placement.distinct_nodes,
-        ),
+    return make_template(
+        environment_ref(environment),
+        environment[1],
+        version,
+        spec.run.with_image(image),
+        spec.resources,
+        constraints=spec.placement.constraints,
+        platforms=platforms,
+        distinct_nodes=spec.placement.distinct_nodes,
         stateful=spec.stateful,
     )
 
 
-def _sorted(constraints: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(constraints.items()))
-
-
 def assignment_id(name: str, workload: str, deployment: str, slot: int, incarnation: int) -> str:
     """`<at most 40 characters of the name>-<10 base32 digits of SHA-256(workload, deployment, slot, incarnation)>`."""
-    material = "\0".join((workload, deployment, str(slot), str(incarnation))).encode()
+    material = f"{workload}\0{deployment}\0{slot}\0{incarnation}".encode()
     number = int.from_bytes(sha256(material).digest()[:7], "big") >> 6
-    digits = "".join(_BASE32[(number >> shift) & 31] for shift in range(45, -1, -5))
+    digits = "".join([_DIGITS[(number >> shift) & 1023] for shift in (40, 30, 20, 10, 0)])
     return f"{name[:40].rstrip('-')}-{digits}"

@@ -7,7 +7,7 @@ Times are aware UTC datetimes, RFC 3339 on the wire; durations and sizes carry t
 """
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -36,6 +36,15 @@ class Record(BaseModel):
     """A record of a machine: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def replaced(self, **changes: Any) -> Self:
+        """A copy with some fields changed, which are trusted: `model_copy` at a fifth of its cost."""
+        copy = self.__class__.__new__(self.__class__)
+        object.__setattr__(copy, "__dict__", {**self.__dict__, **changes})
+        object.__setattr__(copy, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys())
+        object.__setattr__(copy, "__pydantic_extra__", None)
+        object.__setattr__(copy, "__pydantic_private__", None)
+        return copy
 
 
 class UserRecord(BaseModel):

@@ -88,6 +88,10 @@ class World:
             self.last_term = max(self.last_term, sequence)
             self.last_term_at = message.at, monotonic()
             return
+        if sequence <= self.sequences.folded(subject):  # an own record, folded when it was acknowledged
+            if is_tombstone(message.headers):
+                self.sequences.forget(subject, sequence)
+            return
         try:
             version = version_of(message)
         except (InvalidRecord, InvalidSubject) as error:
