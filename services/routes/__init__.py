@@ -1,16 +1,17 @@
 """Routes: what proxies follow, as deltas and whole.
 
 Reads    environment (whether it exists), release (ports and policy), domain, active, assignment, instance, node,
-         node_status; its own records; its own notices.
+         node_status, pool, placement; its own records; its own notices.
 Keeps    domain: validates it, quarantines what cannot be read, restores the last good version.
-Owns     route_host, route_l4, route_internal, route_function, route_manifest, routed_environment; and
-         `steer.snapshot.routes`.
+Owns     route_host, route_l4, route_internal, route_function, route_manifest, routed_environment,
+         routed_pool; and `steer.snapshot.routes`.
 
 Promises
 * A change rebuilds the records that it touches and nothing else.
 * A version is complete when its manifest is there, and its digest then agrees with the records.
 * What waits for a promotion or a drain to be taken in always gets its `Routed`.
 * Policy comes from the release that serves; changing the active release is the atomic switch of traffic.
+* A function leads to the pool workers in which it is ready, and to no other.
 * Who has a host, a path or a public port keeps it; who comes later gets a notice.
 
 Where the parts of the reference's RouteBuilder went

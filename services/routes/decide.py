@@ -1,7 +1,8 @@
 """What to publish: the records that no longer say what the facts say, and the manifest that closes them.
 
-A pass looks at a bounded number of records, in a fixed order, and stops when its batch is full: hosts, internal services
-and ports first, then `Routed`, then, once nothing is left, the manifest. Notices of conflicts take the room that remains.
+A pass looks at a bounded number of records, in a fixed order, and stops when its batch is full: functions, hosts,
+internal services and ports first, then `Routed`, then, once nothing is left, the manifest. Notices of conflicts take the
+room that remains.
 
 `settle` drops what the pass has looked at. What was touched between a decision and its commit has a newer mark, and stays
 to be looked at; and so does a host in dispute, until its notices are all there.
@@ -15,7 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from services.routes import conflicts, hosts, ports, versions
+from services.routes import conflicts, functions, hosts, ports, versions
 from services.routes.conflicts import Dispute
 from services.routes.serving import View
 from services.routes.world import Item, Mark, Route, State
@@ -28,7 +29,9 @@ from shared.subjects import ROUTE_MANIFEST
 HOST = subjects.ROUTE_HOST.name
 INTERNAL = subjects.ROUTE_INTERNAL.name
 L4 = subjects.ROUTE_L4.name
+FUNCTION = subjects.ROUTE_FUNCTION.name
 ROUTED = subjects.ROUTED_ENVIRONMENT.name
+ROUTED_POOL = subjects.ROUTED_POOL.name
 
 _LOOKS = 2000
 """Records that one pass looks at, so that it is over long before a lease lapses."""
@@ -117,7 +120,7 @@ def _draft(state: State) -> Draft:
         if looked == _LOOKS or len(draft.changes) == _ROOM:
             draft.complete = False
             break
-        if item[0] == ROUTED:
+        if item[0] in (ROUTED, ROUTED_POOL):
             _draft_routed(draft, item, mark)
         else:
             _draft_route(draft, view, item, mark)
@@ -149,7 +152,7 @@ def _draft_routed(draft: Draft, item: Item, mark: Mark) -> None:
     wanted = versions.routed(draft.state, item[1])
     if wanted == draft.state.routed.get(item[1]):
         return
-    draft.changes.append(Change(subjects.ROUTED_ENVIRONMENT, item[1], wanted))
+    draft.changes.append(Change(subjects.BY_NAME[item[0]], item[1], wanted))
     draft.explained[subject_of(item)] = "takes in the active release and the drains" if wanted else "gone"
     draft.cause = max(draft.cause, mark.cause)
 
@@ -176,7 +179,8 @@ def _asked_for(view: View, item: Item) -> tuple[Route | None, Dispute]:
         return route, conflicts.over_port(item, losers, winner)
     if item[0] == INTERNAL:
         return ports.internal(view, item), Dispute(item)
-    return None, Dispute(item)
+    assert item[0] == FUNCTION, f"{item[0]} is no route"
+    return functions.function(view.state, item), Dispute(item)
 
 
 def _differs(state: State, item: Item, wanted: Wanted) -> bool:

@@ -3,19 +3,21 @@
 state    {}                        what is in force, and what waits
 host     {hostname}                its routes as published, who claims it, and which notices are raised
 explain  {environment: p/a/e}      for each replica, whether it is an endpoint, and why not
+         {function: namespace/f}   the same for each worker of the pools that have it
 """
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from services.routes import hosts, versions
+from services.routes import functions, hosts, versions
 from services.routes.decide import work
 from services.routes.serving import obstacle
 from services.routes.world import Env, State
 from shared import codec, subjects
 from shared.errors import InvalidRecord, Problem
 from shared.service import Query
+from shared.subjects import Key
 
 
 def overview(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
@@ -48,7 +50,9 @@ def host(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[str
 
 
 def explain(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    """Raises `InvalidRecord` where no environment is named."""
+    """Raises `InvalidRecord` where neither a function nor an environment is named."""
+    if "function" in request:
+        return _explain_function(state, tuple(_text(request, "function").split("/")))
     env: Env = tuple(_text(request, "environment").split("/"))
     if len(env) != 3:
         raise _refused("environment", "write it as project/app/environment")
@@ -64,6 +68,25 @@ def explain(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[
         "replicas": [
             {"node": place[0], "assignment": place[1], "obstacle": obstacle(state, env, place)}
             for place in sorted(state.replicas_of.get(env, ()))
+        ],
+    }
+
+
+def _explain_function(state: State, key: Key) -> Mapping[str, Any]:
+    if len(key) != 2:
+        raise _refused("function", "write it as namespace/function")
+    return {
+        "function": "/".join(key),
+        "placed": state.placed.get(key, ""),
+        "pools": [
+            {
+                "pool": "/".join(pool[1:]),
+                "workers": [
+                    {"node": place[0], "assignment": place[1], "obstacle": functions.obstacle(state, place, key[1])}
+                    for place in sorted(state.replicas_of.get(pool, ()))
+                ],
+            }
+            for pool in sorted(state.pools_of.get(key, ()))
         ],
     }
 

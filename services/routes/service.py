@@ -17,6 +17,7 @@ OWNS: tuple[Kind, ...] = (
     subjects.ROUTE_FUNCTION,
     subjects.ROUTE_MANIFEST,
     subjects.ROUTED_ENVIRONMENT,
+    subjects.ROUTED_POOL,
 )
 READS: tuple[Kind, ...] = (*(kind for kind in KINDS if kind in FOREIGN), *OWNS, subjects.NOTICE)
 

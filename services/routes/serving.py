@@ -38,15 +38,20 @@ class Serving:
         if port not in self._by_port:
             bound = [place for place in self.places if port in self.state.bound[place]]
             self._by_port[port] = tuple(
-                Endpoint(assignment=place[1], node=place[0], address=self._address(place, port))
+                Endpoint(
+                    assignment=place[1],
+                    node=place[0],
+                    address=address(self.state, place, self.state.bound[place][port]),
+                )
                 for place in bound[:MAX_ENDPOINTS]
             )
         return self._by_port[port]
 
-    def _address(self, place: Place, port: str) -> str:
-        address = self.state.addresses[place[0]]
-        host = f"[{address}]" if ":" in address else address
-        return f"{host}:{self.state.bound[place][port]}"
+
+def address(state: State, place: Place, port: int) -> str:
+    """`host:port` of a replica, by the address of its node."""
+    host = state.addresses[place[0]]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import cast
 
 from services.routes import written
+from services.routes.pools import POOL_TOKENS, fold_loaded, fold_placement, fold_pool, port_of, touch_pools
 from services.routes.world import FOREIGN, Active, Env, Item, Place, Policy, Replica, State, domain_env, drop, touch
 from shared import subjects
 from shared.model.assignment import Assignment, Instance
@@ -23,6 +24,7 @@ __all__ = ["State", "attend", "fold", "observe"]
 
 _CHURNING = frozenset({ASSIGNMENT, INSTANCE})
 _TOMBSTONES_REMEMBERED = 50_000
+ENVIRONMENT_TOKENS = 3
 
 
 def fold(state: State, version: Version) -> None:
@@ -119,18 +121,18 @@ def _fold_assignment(state: State, version: Version) -> None:
     if after is not None and after.env is not None:
         state.replicas_of.setdefault(after.env, set()).add(place)
         state.replicas_on.setdefault(place[0], set()).add(place)
-    envs = {replica.env for replica in (before, after) if replica is not None and replica.env is not None}
-    touch(state, [(ENVIRONMENT.name, env) for env in envs], version)
+    _touch_workloads(state, (before, after), version)
 
 
 def _replica(assignment: Assignment, sequence: int) -> Replica:
-    key = tuple(assignment.workload.key.split("/"))
+    key, pooled = tuple(assignment.workload.key.split("/")), assignment.workload.kind == "pool"
     return Replica(
-        env=key if assignment.workload.kind == "environment" and len(key) == 3 else None,
+        env=key if len(key) == (POOL_TOKENS if pooled else ENVIRONMENT_TOKENS) else None,
         release=assignment.release,
         deployment=assignment.deployment,
         desired=assignment.desired,
         drain=sequence if assignment.desired == "drain" else 0,
+        port=port_of(assignment) if pooled else "",
     )
 
 
@@ -143,6 +145,7 @@ def _fold_instance(state: State, version: Version) -> None:
         state.bound[place] = instance.ports
     if before != state.bound.get(place):
         _touch_replicas(state, [place], version)
+    fold_loaded(state, place, instance, version)
 
 
 def _fold_node(state: State, version: Version) -> None:
@@ -163,9 +166,13 @@ def _fold_node_status(state: State, version: Version) -> None:
 
 
 def _touch_replicas(state: State, places: Iterable[Place], version: Version) -> None:
-    found = (state.replicas.get(place) for place in places)
-    envs = {replica.env for replica in found if replica is not None and replica.env is not None}
-    touch(state, [(ENVIRONMENT.name, env) for env in envs], version)
+    _touch_workloads(state, [state.replicas.get(place) for place in places], version)
+
+
+def _touch_workloads(state: State, replicas: Iterable[Replica | None], version: Version) -> None:
+    keys = {replica.env for replica in replicas if replica is not None and replica.env is not None}
+    touch(state, [(ENVIRONMENT.name, key) for key in keys if len(key) == ENVIRONMENT_TOKENS], version)
+    touch_pools(state, keys, version)
 
 
 _FOLDS: Mapping[Kind, Callable[[State, Version], None]] = {
@@ -177,12 +184,15 @@ _FOLDS: Mapping[Kind, Callable[[State, Version], None]] = {
     INSTANCE: _fold_instance,
     NODE: _fold_node,
     NODE_STATUS: _fold_node_status,
+    subjects.POOL: fold_pool,
+    subjects.PLACEMENT: fold_placement,
     subjects.ROUTE_HOST: written.fold_route,
     subjects.ROUTE_L4: written.fold_route,
     subjects.ROUTE_INTERNAL: written.fold_route,
     subjects.ROUTE_FUNCTION: written.fold_route,
     subjects.ROUTE_MANIFEST: written.fold_manifest,
     subjects.ROUTED_ENVIRONMENT: written.fold_routed,
+    subjects.ROUTED_POOL: written.fold_routed,
     subjects.NOTICE: written.fold_notice,
 }
 

@@ -27,7 +27,20 @@ from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Rou
 from shared.model.run import PortSpec
 from shared.model.service import Notice
 from shared.service import Version
-from shared.subjects import ACTIVE, ASSIGNMENT, DOMAIN, ENVIRONMENT, INSTANCE, NODE, NODE_STATUS, RELEASE, Key, Kind
+from shared.subjects import (
+    ACTIVE,
+    ASSIGNMENT,
+    DOMAIN,
+    ENVIRONMENT,
+    INSTANCE,
+    NODE,
+    NODE_STATUS,
+    PLACEMENT,
+    POOL,
+    RELEASE,
+    Key,
+    Kind,
+)
 
 At = TypeVar("At")
 What = TypeVar("What")
@@ -41,7 +54,7 @@ PORT_CONFLICT = "port_conflict"
 TOO_LARGE = "route_too_large"
 
 FOREIGN: frozenset[Kind] = frozenset(
-    {ENVIRONMENT, RELEASE, DOMAIN, ACTIVE, ASSIGNMENT, INSTANCE, NODE, NODE_STATUS},
+    {ENVIRONMENT, RELEASE, DOMAIN, ACTIVE, ASSIGNMENT, INSTANCE, NODE, NODE_STATUS, POOL, PLACEMENT},
 )
 """The kinds that routes reads and does not write."""
 
@@ -76,13 +89,26 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """An assignment. `drain` is the sequence of its present version if that asks to drain, else 0."""
+    """An assignment. `drain` is the sequence of its present version if that asks to drain, else 0.
+
+    `env` is the key of its workload: three tokens of an environment, or four of a pool. `port` names the port on which
+    functions are called, where it is a pool's.
+    """
 
     env: Env | None
     release: str
     deployment: str
     desired: Desired
     drain: int
+    port: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a pool host that is up says: its ports, and the members that are ready."""
+
+    ports: Mapping[str, int]
+    members: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +145,14 @@ class State:
     actives: dict[Env, Active] = field(default_factory=dict)
     replicas: dict[Place, Replica] = field(default_factory=dict)
     bound: dict[Place, Mapping[str, int]] = field(default_factory=dict)
+    loaded: dict[Place, Loaded] = field(default_factory=dict)
+    pools: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    placed: dict[Key, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
 
     replicas_of: dict[Env, set[Place]] = field(default_factory=dict)
+    pools_of: dict[Key, set[Key]] = field(default_factory=dict)
     replicas_on: dict[str, set[Place]] = field(default_factory=dict)
     domains_of: dict[Env, set[Key]] = field(default_factory=dict)
     domains_at: dict[Key, set[Key]] = field(default_factory=dict)
