@@ -72,7 +72,7 @@ def _validated(files: Sequence[str]) -> list[Manifest]:
 async def apply(bus: Bus, valid: Sequence[Manifest], *, dry_run: bool = False) -> list[Step]:
     """Publish what differs from what is there. Raises `Conflict` where somebody else wrote in between."""
     steps = [_step(manifest, await _last(bus, manifest)) for manifest in valid]
-    return steps if dry_run else [await _publish(bus, step) for step in steps]
+    return steps if dry_run else [await publish(bus, step) for step in steps]
 
 
 async def _last(bus: Bus, manifest: Manifest) -> Message | None:
@@ -95,7 +95,8 @@ def _step(manifest: Manifest, last: Message | None) -> Step:
     return Step(manifest, "updated", last.sequence)
 
 
-async def _publish(bus: Bus, step: Step) -> Step:
+async def publish(bus: Bus, step: Step) -> Step:
+    """Write what a step says, if nobody has written since. Raises `Conflict`."""
     if step.action == "unchanged":
         return step
     manifest = step.manifest

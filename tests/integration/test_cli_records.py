@@ -10,10 +10,12 @@ import pytest
 import structlog
 import yaml
 
+from services.cli import apply, manifests
 from services.cli.exits import Exit
 from services.cli.leaders import DECIDERS
 from services.cli.world import following
 from shared import subjects
+from shared.errors import Conflict
 from shared.model.deployment import ActiveRelease, Deployment, Transition
 from shared.model.environment import Environment, Replicas
 from shared.model.node import Node
@@ -85,6 +87,15 @@ async def test_a_correction_replaces_a_version_that_cannot_be_read(steer: Steer,
     result = await steer("apply", "-f", "-", stdin=MANIFEST)
     assert result.out == f"Environment {NAME}: updated\n"
     assert await environment(bus) == Environment(replicas=Replicas(min=2))
+
+
+async def test_a_write_that_somebody_else_was_faster_with_is_a_conflict(bus: Bus) -> None:
+    (manifest,), _ = manifests.check([manifests.Source("shop.yaml", MANIFEST)])
+    planned = apply.Step(manifest, "created", 0)
+    await records.put(bus, subjects.ENVIRONMENT, ENV, Environment())
+    with pytest.raises(Conflict, match=r"shop\.yaml, document 1"):
+        await apply.publish(bus, planned)
+    assert await environment(bus) == Environment()
 
 
 async def test_a_release_that_is_there_is_not_changed(steer: Steer, bus: Bus) -> None:
