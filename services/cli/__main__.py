@@ -5,7 +5,22 @@ from collections.abc import Sequence
 
 import typer
 
-from services.cli import apply, builds, demo, deploy, explain, reading, status, up
+from services.cli import (
+    apply,
+    builds,
+    demo,
+    deploy,
+    events,
+    explain,
+    history,
+    nodes,
+    reading,
+    scale,
+    status,
+    up,
+    volumes,
+)
+from services.cli import sweep as sweeping
 from services.cli.exits import MEANINGS, Exit, code_of
 from services.cli.output import say
 from shared.errors import SteerError
@@ -32,6 +47,16 @@ app.command("explain")(explain.command)
 app.command("watch")(reading.watch)
 app.command("status")(status.command)
 app.command("delete")(reading.delete)
+app.command("scale")(scale.command)
+app.command("cordon")(nodes.cordon)
+app.command("uncordon")(nodes.uncordon)
+app.command("drain")(nodes.drain)
+app.add_typer(volumes.volume, name="volume")
+app.command("snapshot")(volumes.snapshot)
+app.command("snapshots")(volumes.snapshots)
+app.command("history")(history.command)
+app.command("events")(events.command)
+app.add_typer(sweeping.sweep, name="sweep")
 app.command("build")(builds.build)
 app.command("builds")(builds.builds)
 app.command("cancel")(builds.cancel)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli import fleet, names
+from services.cli import fleet, names, waits
 from services.cli.exits import Failed, Refused
 from services.cli.fleet import Replica
 from services.cli.output import Format, Output, as_json, line, table
@@ -54,6 +54,7 @@ class Explanation:
     replicas: tuple[Replica, ...]
     decisions: tuple[Told, ...]
     notices: tuple[tuple[Key, Notice], ...]
+    waits: tuple[str, ...] = ()
 
 
 def command(
@@ -98,7 +99,18 @@ async def explain(bus: Bus, kind: Kind, key: Key) -> Explanation:
         raise Failed(f"{names.joined(key)}: nothing is known of it")
     found = {1: {"node": key[0]}, 3: {"environment": key}}.get(len(key))
     replicas = tuple(fleet.replicas(world, **found)) if found else ()  # type: ignore[arg-type]
-    return Explanation(kind.name, key, present, replicas, decisions, tuple(fleet.notices(world, key)))
+    notices = tuple(fleet.notices(world, key))
+    return Explanation(kind.name, key, present, replicas, decisions, notices, await _waits(bus, world, kind, key))
+
+
+async def _waits(bus: Bus, world: World, kind: Kind, key: Key) -> tuple[str, ...]:
+    """What it stands at now and waits for."""
+    for environment in waits.environments(world, kind, key):
+        for version in await records.load(bus, [subjects.DECISION.subject(*waits.decision_key(environment))]):
+            world.take(version)
+    if kind is subjects.ENVIRONMENT:
+        return tuple(waits.of_environment(world, key))
+    return tuple(waits.of_node(world, key[0])) if kind is subjects.NODE else ()
 
 
 async def _decisions(bus: Bus, kind: Kind, key: Key) -> tuple[Told, ...]:
@@ -150,6 +162,8 @@ def show(explanation: Explanation, last: int = 10) -> None:
         line(f"  {version.kind.name}: {summary(version.record)} (sequence {version.sequence})")
     for _, notice in explanation.notices:
         line(f"  {notice.severity}: {notice.message}", style="yellow" if notice.severity != "info" else None)
+    for text in explanation.waits:
+        line(f"  {text}", style="cyan")
     if explanation.replicas:
         line()
         table(
@@ -225,6 +239,7 @@ def plain(explanation: Explanation, last: int) -> dict[str, Any]:
     return {
         "about": explanation.about,
         "name": names.joined(explanation.key),
+        "waits": list(explanation.waits),
         "records": {version.kind.name: version.record for version in explanation.present},
         "replicas": [
             {"node": r.node, "assignment": r.id, "wanted": r.assignment, "seen": r.instance}

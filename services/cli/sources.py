@@ -36,7 +36,9 @@ def keep(archive: bytes, store: Path) -> str:
     digest = f"sha256:{hashlib.sha256(archive).hexdigest()}"
     store.mkdir(parents=True, exist_ok=True)
     target = store / digest
-    if not target.exists():
+    if target.exists():
+        target.touch()  # it is wanted again: `steer sweep sources` goes by its age
+    else:
         part = store / f".{digest}.part"
         part.write_bytes(archive)
         part.rename(target)
