@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import durable, failover, placing, reaction, trace
+from bench import builder, durable, failover, placing, reaction, trace
 from bench.harness import Figure, Group, Options, Row
 from bench.report import table, write
 
@@ -23,6 +23,7 @@ GROUPS: Mapping[str, Group] = {
     "durable": durable.run,
     "reaction": reaction.run,
     "failover": failover.run,
+    "builder": builder.run,
 }
 
 

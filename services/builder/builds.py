@@ -160,6 +160,8 @@ class _Build:
                 image = image_of(self.state.config, self.key, report)
                 if image:
                     self._end("succeeded", "", image, platforms_of(self.status, report))
+                    # The decision that is kept says why it ran there; that it succeeded is all in its status.
+                    self.draft.outcome = ""
                 else:
                     self._end("failed", "the worker reported success without the digest of an image")
             case "canceled":

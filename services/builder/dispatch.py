@@ -73,7 +73,7 @@ class Dispatch:
         attempt, sequence = status.attempt + 1, state.sequence
         token = leases.token("/".join(key), attempt, sequence)
         worker = chosen.facts.record
-        lease = leases.granted(owner, chosen.name, worker, self._pool, token, self._now, sequence)
+        lease = leases.granted(owner, chosen.name, worker, self._pool, token, self._now)
         place = (self._name, chosen.name)
         draft = self._draft("build", key, f"attempt {attempt} on {chosen.name}: {why}", owner)
         draft.cause = state.sequence_of(subjects.BUILD, key)
@@ -101,11 +101,16 @@ class Dispatch:
         chosen = self._free[min(self._free, key=lambda name: self._free[name].facts.record.takes_orders)]
         sequence = self._state.sequence
         token = leases.token("/".join(key), 1, sequence)
-        lease = leases.granted(owner, chosen.name, chosen.facts.record, self._pool, token, self._now, sequence)
+        lease = leases.granted(owner, chosen.name, chosen.facts.record, self._pool, token, self._now)
         place = (self._name, chosen.name)
         draft = self._draft("lease", place, f"leased to {owner}", owner)
         draft.cause = self._state.sequence_of(subjects.LEASE_REQUEST, key)
-        kept = {"request": key[1], "cache_key": chosen.facts.lease.cache_key}
+        kept = {
+            "request": key[1],
+            "cache_key": chosen.facts.lease.cache_key,
+            "last_owner": owner,
+            "served_at_sequence": sequence,
+        }
         draft.change(subjects.WORKER_LEASE, place, lease.model_copy(update=kept))
         draft.change(subjects.LEASE_REQUEST, key, None)
         self._take(chosen, draft)

@@ -117,14 +117,12 @@ def released(lease: WorkerLease, pool: BuildPool, now: datetime) -> WorkerLease:
     return WorkerLease(
         idle_until=now + timedelta(seconds=pool.max_idle_seconds),
         cache_key=lease.cache_key,
-        last_owner=lease.owner or lease.last_owner,
+        last_owner=lease.last_owner,
         served_at_sequence=lease.served_at_sequence,
     )
 
 
-def granted(
-    owner: str, name: str, worker: BuildWorker, pool: BuildPool, token: str, now: datetime, sequence: int
-) -> WorkerLease:
+def granted(owner: str, name: str, worker: BuildWorker, pool: BuildPool, token: str, now: datetime) -> WorkerLease:
     """The worker is this owner's until the TTL passes."""
     return WorkerLease(
         owner=owner,
@@ -133,8 +131,6 @@ def granted(
         expires_at=now + timedelta(seconds=pool.lease_ttl_seconds),
         address=address(name, worker, pool),
         worker_created_at=worker.created_at,
-        last_owner=owner,
-        served_at_sequence=sequence,
     )
 
 

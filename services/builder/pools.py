@@ -18,6 +18,7 @@ from services.builder.workers import COMING, Facts, Observation, WorkerState, fo
 from shared import subjects
 from shared.model.build import BuildPool, BuildStatus
 from shared.model.build_worker import BuildOrder, BuildWorker, LeaseRequest, WorkerLease, WorkerScale
+from shared.subjects import Key
 
 ROOM_TO_SCALE = 4
 """The messages of the last step."""
@@ -31,8 +32,12 @@ class PoolLook:
 
     room: int
     drafts: list[Draft] = field(default_factory=list)
-    wake_at: datetime | None = None
+    wakes: list[datetime] = field(default_factory=list)
     more: bool = False
+
+    @property
+    def wake_at(self) -> datetime | None:
+        return min(self.wakes, default=None)
 
     def add(self, draft: Draft) -> bool:
         """False where there is no room for it."""
@@ -63,9 +68,8 @@ def decide_pool(state: State, name: str, now: datetime, room: int) -> PoolLook:
         _clean(state, name, now, look)
     if not look.more:
         look.drafts.append(_scaled(state, name, pool if exists else None, observations, left, now))
-    wakes = [at for each in observations if (at := each.until) is not None]
-    wakes += [draft.wake_at for draft in look.drafts if draft.wake_at is not None]
-    look.wake_at = min(wakes, default=None)
+    look.wakes += [at for each in observations if (at := each.until) is not None]
+    look.wakes += [draft.wake_at for draft in look.drafts if draft.wake_at is not None]
     return look
 
 
@@ -113,24 +117,24 @@ def _ends(state: State, name: str, pool: BuildPool, now: datetime, look: PoolLoo
         lease = state.get(subjects.WORKER_LEASE, key, WorkerLease)
         if lease is None or not lease.token:
             continue
-        draft = Draft(state, "lease", key, now)
-        hearing = state.hearing(key)
-        ends = hearing.ends(lease, leases.ttl(pool))
-        if lease.build:
-            reason = _orphaned(state, lease)
-        else:
-            record = state.get(subjects.BUILD_WORKER, key, BuildWorker)
-            reason = leases.lost(lease, record, state.deleted(subjects.BUILD_WORKER, key), ends, now)
-            draft.wake(ends)
-        if reason:
-            draft.outcome = f"the lease of {lease.owner} ended: {reason}"
-            draft.observation = hearing.observation()
-            draft.change(subjects.WORKER_LEASE, key, leases.released(lease, pool, now))
+        reason = _orphaned(state, lease) if lease.build else _client_lost(state, key, lease, pool, now)
+        if not reason:
+            if not lease.build and (ends := state.hearing(key).ends(lease, leases.ttl(pool))) is not None:
+                look.wakes.append(ends)
+            continue
+        draft = Draft(state, "lease", key, now, outcome=f"the lease of {lease.owner} ended: {reason}")
+        draft.observation = state.hearing(key).observation()
+        draft.change(subjects.WORKER_LEASE, key, leases.released(lease, pool, now))
         if not look.add(draft):
             break
-        if reason:
-            found.add(worker)
+        found.add(worker)
     return frozenset(found)
+
+
+def _client_lost(state: State, key: Key, lease: WorkerLease, pool: BuildPool, now: datetime) -> str:
+    worker = state.get(subjects.BUILD_WORKER, key, BuildWorker)
+    ends = state.hearing(key).ends(lease, leases.ttl(pool))
+    return leases.lost(lease, worker, state.deleted(subjects.BUILD_WORKER, key), ends, now)
 
 
 def _orphaned(state: State, lease: WorkerLease) -> str:

@@ -117,14 +117,14 @@ def _mark(state: State, version: Version, old: BaseModel | None) -> None:
         for report in (old, version.record):
             if isinstance(report, BuildReport) and report.build.count("/") == 2:
                 state.mark(("build", *report.build.split("/")))
-    elif kind in (subjects.BUILD_WORKER, subjects.WORKER_LEASE, subjects.BUILD_ORDER):
+    elif kind is subjects.BUILD_WORKER:
         state.mark(("pool", key[0]))
         build = state.indexes.running_at.get(key)
         if build is not None:
             state.mark(("build", *build))
     elif kind is subjects.BUILD_POOL:
         _mark_pool(state, key[0])
-    elif kind in (subjects.LEASE_REQUEST, subjects.WORKER_SCALE):
+    elif kind in (subjects.WORKER_LEASE, subjects.LEASE_REQUEST, subjects.WORKER_SCALE):
         state.mark(("pool", key[0]))
     elif kind is subjects.RELEASE and version.record is None:
         state.mark(("app", *key[:2]))

@@ -82,8 +82,8 @@ class BuildReport(Record):
 class WorkerLease(Record):
     """`steer.worker_lease.<pool>.<worker>`: who has the worker; without a `token` nobody, until `idle_until`.
 
-    Of the lease before, `cache_key`, `last_owner` and `served_at_sequence` stay: they say whose turn is next, and what
-    the worker has in its cache. An `idle_until` that is no time stays as it was written.
+    `cache_key` is what the worker has built last. `last_owner` and `served_at_sequence` say which client had it last:
+    that decides whose turn is next. An `idle_until` that is no time stays as it was written.
     """
 
     owner: str = ""
