@@ -18,8 +18,8 @@ from shared.service import Sample
 from shared.subjects import ASSIGNMENT, FLEET, INSTANCE, NODE
 
 from .faults import Rates
-from .interpreter import Surroundings
 from .process import Process
+from .surroundings import Surroundings
 from .wire import Stored, put
 
 BAD_IMAGE = "exec:bad"

@@ -43,11 +43,12 @@ from .bus import Bus
 from .clock import Timeline
 from .faults import Rates
 from .follower import QUICK, SLOW
-from .interpreter import Instance, Surroundings
+from .interpreter import Instance
 from .invariants import TermsNeverGoBack, Violation
 from .lease import Leases
 from .log import Log
 from .process import Process
+from .surroundings import Surroundings
 from .wire import Stored, put
 
 POOL = "default"

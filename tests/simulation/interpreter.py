@@ -5,10 +5,8 @@ the invariants catch what each of them is there for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from random import Random
 from typing import Generic
 
 from shared.errors import InvalidRecord, InvalidSubject
@@ -22,42 +20,17 @@ from shared.runtime.sequences import Sequences
 from shared.service import Plan, Sample, Service, State, Version
 from shared.subjects import DECISION, NOTICE, TERM
 
-from .bus import Answer, Bus
-from .clock import Timeline
+from .bus import Answer
 from .follower import Follower
-from .lease import Leases
 from .livelock import Commits
-from .log import Log
 from .process import Process
 from .restore import restoring
+from .surroundings import NO_FLAWS, Flaws, Surroundings
 from .wire import Message, Stored, commit, term_message
 
 RETRY_SECONDS = (0.05, 0.25)
 SAMPLES_SECONDS = 0.1
 NEVER = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class Flaws:
-    """Safeguards that a test leaves out."""
-
-    fence: bool = True
-    atomic: bool = True
-    await_term: bool = True
-
-
-NO_FLAWS = Flaws()
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a process is put into."""
-
-    timeline: Timeline
-    random: Random
-    log: Log
-    bus: Bus
-    leases: Leases
 
 
 class Instance(Process, Generic[State]):
@@ -77,6 +50,8 @@ class Instance(Process, Generic[State]):
         self._flaws = flaws
         self.follower = Follower(self.log, self._random, (*service.reads, TERM))
         self._terms_of = (service.name,)
+        self._paused_at = 0.0
+        self.longest_absence_seconds = NEVER
         self._reads = frozenset(service.reads)
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -100,6 +75,21 @@ class Instance(Process, Generic[State]):
         self._commits = Commits(self.name)
         self.follower.start(self, self._receive, self._caught_up)
         self.later(self._random.uniform(0, 0.5), self._tend_lease)
+
+    def pause(self) -> None:
+        super().pause()
+        self._paused_at = self.timeline.seconds
+
+    def resume(self) -> None:
+        """What was purged meanwhile is never delivered: after a long absence the state is dropped and loaded anew."""
+        away = self.timeline.seconds - self._paused_at if self.paused else 0.0
+        super().resume()
+        if away > self.longest_absence_seconds:
+            self.later(0.01, self._load_anew)
+
+    def _load_anew(self) -> None:
+        self.crash()
+        self.start()
 
     def stop(self) -> None:
         """Stop cleanly: the lease is given back, so that a standby takes over at once."""

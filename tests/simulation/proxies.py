@@ -15,9 +15,9 @@ from shared.subjects import ROUTE_KINDS, ROUTE_MANIFEST
 
 from .faults import Rates
 from .follower import Follower
-from .interpreter import Surroundings
 from .invariants import Violation
 from .process import Process
+from .surroundings import Surroundings
 from .wire import Stored
 
 REPORT_SECONDS = 5.0

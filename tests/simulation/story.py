@@ -9,7 +9,7 @@ from shared.model.route import InternalService
 from shared.subjects import ACTIVE, ENVIRONMENT, ROUTE_INTERNAL, Key
 
 from .faults import Rates
-from .interpreter import NO_FLAWS, Flaws
+from .surroundings import NO_FLAWS, Flaws
 from .users import ENVIRONMENTS
 from .wire import put
 from .world import World, node

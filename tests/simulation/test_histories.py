@@ -26,9 +26,9 @@ from shared.subjects import (
 )
 
 from .bus import Answer
-from .interpreter import NO_FLAWS, Flaws
 from .invariants import Violation
 from .story import WEB, Story, environment
+from .surroundings import NO_FLAWS, Flaws
 from .users import ENVIRONMENTS
 from .wire import Message, put
 

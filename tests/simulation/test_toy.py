@@ -12,10 +12,11 @@ from .bus import Bus
 from .clock import Timeline
 from .faults import Rates
 from .follower import QUICK, SLOW
-from .interpreter import NO_FLAWS, Flaws, Instance, Surroundings
+from .interpreter import Instance
 from .invariants import TermsNeverGoBack, Violation
 from .lease import Leases
 from .log import Log
+from .surroundings import NO_FLAWS, Flaws, Surroundings
 from .toy import UNITS, LedgerIsRight, State, service
 from .wire import Message, put
 

@@ -15,13 +15,14 @@ from .bus import Bus
 from .clock import Timeline
 from .convergence import Convergence
 from .faults import Rates
-from .interpreter import NO_FLAWS, Flaws, Instance, Surroundings
+from .interpreter import Instance
 from .invariants import TermsNeverGoBack, Violation
 from .keeper import Keeper
 from .lease import Leases
 from .log import Log
 from .proxies import Proxy
 from .safety import OneReplicaOfAVolume, SchedulerIsSafe
+from .surroundings import NO_FLAWS, Flaws, Surroundings
 from .trouble import Trouble
 from .users import Users
 
@@ -71,7 +72,9 @@ class World:
         self.proxies = [Proxy(f"edge-{number}", around, rates, self._telemetry) for number in range(2)]
         self.users = Users(log, timeline, random, list(nodes))
         self.trouble = Trouble(timeline, random, self.instances, self.agents, self.proxies, self.users)
-        window = random.choice((20.0, 60.0, 1e6)) if window_seconds is None else window_seconds
+        window = random.choice((60.0, 100.0, 1e6)) if window_seconds is None else window_seconds
+        for instance in self.instances:
+            instance.longest_absence_seconds = window / 2
         self.keeper = Keeper(log, random, self.instances, window)
         self.safety = SchedulerIsSafe(log, self.proxies, lambda: timeline.seconds)
         self.convergence = Convergence(log, self.safety.view, self.instances, self.agents, self.proxies)
