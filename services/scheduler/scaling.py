@@ -155,6 +155,8 @@ def load_of(state: State, key: Key, draft: Draft) -> Load:
             continue
         live += 1
         demand = heard.demand.get(name) or Demand()
+        if demand.inflight or demand.parked:
+            draft.wake(heard.at + PROXY_LIVE)  # what it reported does not outlive it
         total += demand.inflight + demand.parked
         rps += demand.rps
         if demand.last_request_at is not None:
