@@ -1,7 +1,8 @@
 """`decide(state, now)`: what the builder does next, and when it has to look again.
 
-It looks at what has changed since it last looked and at what has become due: builds first, since what they give back is
-what the pools give out, in the pass after. A pass changes nothing.
+It looks at what has changed since it last looked and at what has become due: builds first, since the workers that they
+give back are what the pools give out. One that is given back and out in the same pass is written once. A pass changes
+nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from services.builder.pools import decide_pool
 from services.builder.retention import decide_app
 from services.builder.state import Look, State, Target
 from shared.service import MAX_BATCH, Decision, Plan
+from shared.subjects import Key, Kind
 
 _ORDER = ("build", "pool", "app")
 
@@ -38,7 +40,7 @@ def _targets(state: State, now: datetime) -> Iterator[Target]:
 class _Pass:
     def __init__(self, state: State, now: datetime) -> None:
         self.state, self.now = state, now
-        self.decisions: list[Decision] = []
+        self.drafts: list[Draft] = []
         self.looks: dict[Target, Look] = {}
         self.size = 0
         self.more = False
@@ -57,10 +59,12 @@ class _Pass:
         return decide_app(self.state, tuple(key), self.now)
 
     def _pool(self, target: Target) -> bool:
-        if any(decision.about == "build" for decision in self.decisions):
-            self.more = True  # what the builds give back is in the log first
+        statuses = {draft.key: status for draft in self.drafts if (status := draft.status_in(target[1])) is not None}
+        if not all(status.terminal for status in statuses.values()):
+            self.more = True  # whoever joins the queue is in the log before anything is given out
             return False
-        look = decide_pool(self.state, target[1], self.now, MAX_BATCH - self.size)
+        ended = [draft for draft in self.drafts if draft.key in statuses]
+        look = decide_pool(self.state, target[1], self.now, MAX_BATCH - self.size, ended)
         added = self._add(target, look.drafts, look.wake_at)
         if look.more:
             self.more = True
@@ -68,19 +72,25 @@ class _Pass:
         return added and not look.more
 
     def _add(self, target: Target, drafts: Iterable[Draft], wake_at: datetime | None) -> bool:
-        decisions = [decision for draft in drafts if (decision := draft.decision()) is not None]
-        size = sum(decision.size for decision in decisions)
+        changing = [draft for draft in drafts if draft.changes]
+        size = sum(draft.size for draft in changing)
         if self.size + size > MAX_BATCH:
-            assert self.decisions, f"the decision about {target} does not fit into one commit"
+            assert self.drafts, f"the decision about {target} does not fit into one commit"
             self.more = True
             return False
-        self.decisions += decisions
+        self.drafts += changing
         self.size += size
         self.looks[target] = Look(self.state.dirty.get(target), wake_at)
         return True
 
     def plan(self) -> Plan:
-        return Plan(tuple(self.decisions), self.now if self.more else self._wake_at(), self.looks)
+        written: set[tuple[Kind, Key]] = set()
+        decisions: list[Decision] = []
+        for draft in reversed(self.drafts):
+            draft.changes = [change for change in draft.changes if (change.kind, change.key) not in written]
+            written.update((change.kind, change.key) for change in draft.changes)
+            decisions.append(draft.decision())
+        return Plan(tuple(reversed(decisions)), self.now if self.more else self._wake_at(), self.looks)
 
     def _wake_at(self) -> datetime | None:
         others = next((at for at, target in self.state.due if target not in self.looks), None)

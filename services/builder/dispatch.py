@@ -5,6 +5,7 @@ tail can be given up. A worker that lost an attempt of the build comes last. Nob
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,10 +27,17 @@ class Dispatch:
     """`run` once; then `drafts` has one decision per worker given away, and `granted` the requests among them."""
 
     def __init__(
-        self, state: State, name: str, pool: BuildPool, observations: list[Observation], now: datetime
+        self,
+        state: State,
+        name: str,
+        pool: BuildPool,
+        observations: list[Observation],
+        now: datetime,
+        held: Mapping[str, int],
+        decided: frozenset[Key],
     ) -> None:
         self._state, self._name, self._pool, self._now = state, name, pool, now
-        self._held = state.indexes.held.get(name, {})
+        self._held, self._decided = held, decided
         self._line = state.indexes.line(name)
         self._free = OrderedDict((each.name, each) for each in leasable(observations, pool))
         self._by_cache: dict[str, str] = {}
@@ -44,12 +52,15 @@ class Dispatch:
         """Whether the room ended it, not the workers or those who wait."""
         if not self._free or not len(self._line):
             return False
-        turns = turns_of(self._state, self._name)
+        turns = turns_of(self._state, self._name, self._held)
         granted: set[str] = set()
         while self._free and (turn := turns.peek()) is not None:
             if room < MESSAGES_PER_GRANT:
                 return True
             owner, (what, *key) = turn
+            if what == "build" and tuple(key) in self._decided:
+                turns.pass_over()  # it has just been queued again or ended: the next pass sees what it is now
+                continue
             taken = self._build(owner, tuple(key)) if what == "build" else self._lease(owner, (key[0], key[1]))
             if not taken:
                 turns.skip()
@@ -142,12 +153,12 @@ class Dispatch:
         self.drafts.append(draft)
 
 
-def turns_of(state: State, name: str) -> Turns:
+def turns_of(state: State, name: str, held: Mapping[str, int] | None = None) -> Turns:
     """Whose turn it is in a pool, from now on."""
     indexes = state.indexes
     return Turns(
         indexes.line(name),
-        indexes.held.get(name, {}),
+        indexes.held.get(name, {}) if held is None else held,
         lambda owner: indexes.served_at(name, owner),
         state.pool(name).owner_limit,
         state.sequence,

@@ -7,6 +7,7 @@ from typing import Any
 
 from services.builder.state import SERVICE, State
 from shared import subjects
+from shared.model.build import BuildStatus
 from shared.model.service import Notice, Severity
 from shared.service import Change, Decision
 from shared.subjects import Key, Kind
@@ -53,10 +54,15 @@ class Draft:
         """How many messages it would be."""
         return len(self.changes) + bool(self.changes and self.outcome)
 
-    def decision(self) -> Decision | None:
-        """The decision; None where nothing changes."""
-        if not self.changes:
-            return None
+    def status_in(self, pool: str) -> BuildStatus | None:
+        """What becomes of a build of that pool; None where it is another's, or does not change."""
+        for change in self.changes:
+            if isinstance(change.record, BuildStatus) and change.record.pool == pool:
+                return change.record
+        return None
+
+    def decision(self) -> Decision:
+        """What is decided; it changes something."""
         return Decision(
             about=self.about,
             key=self.key,

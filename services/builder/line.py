@@ -75,6 +75,11 @@ class Turns:
         """The turn cannot be used: nothing of this owner goes before what came first."""
         heappop(self._heap)
 
+    def pass_over(self) -> None:
+        """What waits there does not, after all: the owner's turn goes to the next of it."""
+        _, held, served, _, owner, _ = heappop(self._heap)
+        self._next(owner, held, served, lambda entry: heappush(self._heap, entry))
+
     def all(self) -> Iterator[tuple[str, Item]]:
         """Every turn to come, in order, as if nothing that runs ever ended."""
         while (turn := self.peek()) is not None:

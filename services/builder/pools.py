@@ -6,6 +6,7 @@ Leases of builds end with their builds (`builds`); here end those of clients, an
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -14,7 +15,7 @@ from services.builder.dispatch import Dispatch, turns_of
 from services.builder.draft import Draft
 from services.builder.scale import determine_replicas
 from services.builder.state import State
-from services.builder.workers import COMING, Facts, Observation, WorkerState, foreigners, observe_worker
+from services.builder.workers import COMING, NO_LEASE, Facts, Observation, WorkerState, foreigners, observe_worker
 from shared import subjects
 from shared.model.build import BuildPool, BuildStatus
 from shared.model.build_worker import BuildOrder, BuildWorker, LeaseRequest, WorkerLease, WorkerScale
@@ -24,6 +25,7 @@ ROOM_TO_SCALE = 4
 """The messages of the last step."""
 
 MOST_CLEANED = 20
+NONE_ENDED: Mapping[str, WorkerLease] = {}
 
 
 @dataclass(slots=True)
@@ -50,31 +52,50 @@ class PoolLook:
         return True
 
 
-def decide_pool(state: State, name: str, now: datetime, room: int) -> PoolLook:
-    """At most `room` messages."""
+def decide_pool(state: State, name: str, now: datetime, room: int, decided: Sequence[Draft] = ()) -> PoolLook:
+    """At most `room` messages. `decided` are builds that end in the same pass: what they give back is given out."""
     look = PoolLook(room - ROOM_TO_SCALE)
     exists = state.get(subjects.BUILD_POOL, (name,), BuildPool) is not None
     pool = state.pool(name)
-    ended = _ends(state, name, pool, now, look)
+    given_back = {
+        change.key[1]: change.record
+        for draft in decided
+        for change in draft.changes
+        if change.kind is subjects.WORKER_LEASE and change.key[0] == name and isinstance(change.record, WorkerLease)
+    }
+    held = held_after(state, name, given_back)
+    ended = given_back | _ends(state, name, pool, now, look)
     observations = observe_pool(state, name, now, ended)
-    dispatch = Dispatch(state, name, pool, observations, now)
+    dispatch = Dispatch(state, name, pool, observations, now, held, frozenset(draft.key for draft in decided))
     if exists and not look.more:
         look.more = dispatch.run(look.room)
         look.room -= sum(draft.size for draft in dispatch.drafts)
         look.drafts += dispatch.drafts
-    left = 0 if not exists else dispatch.eligible - len(dispatch.drafts)
+    left = dispatch.eligible - len(dispatch.drafts) if exists else 0
     if not look.more:
         _give_up(state, name, dispatch.granted, now, look)
         _clean(state, name, now, look)
-    if not look.more:
+    if not look.more and not decided:  # else those who wait are counted in the next pass, which sees them all
         look.drafts.append(_scaled(state, name, pool if exists else None, observations, left, now))
     look.wakes += [at for each in observations if (at := each.until) is not None]
     look.wakes += [draft.wake_at for draft in look.drafts if draft.wake_at is not None]
     return look
 
 
-def observe_pool(state: State, name: str, now: datetime, ended: frozenset[str] = frozenset()) -> list[Observation]:
-    """Its workers in the order of their ordinals; the leases in `ended` count as given back."""
+def held_after(state: State, name: str, given_back: Mapping[str, WorkerLease]) -> dict[str, int]:
+    """How many workers each owner holds once these are given back."""
+    held = Counter(state.indexes.held.get(name, {}))
+    for worker in given_back:
+        lease = state.get(subjects.WORKER_LEASE, (name, worker), WorkerLease)
+        if lease is not None:
+            held[lease.owner] -= 1
+    return dict(held)
+
+
+def observe_pool(
+    state: State, name: str, now: datetime, ended: Mapping[str, WorkerLease] = NONE_ENDED
+) -> list[Observation]:
+    """Its workers in the order of their ordinals; a lease in `ended` is what becomes of the one that stands."""
     pool = state.pool(name)
     workers = [
         (worker, record)
@@ -83,35 +104,26 @@ def observe_pool(state: State, name: str, now: datetime, ended: frozenset[str] =
     ]
     foreign = foreigners(workers)
     found = [
-        observe_worker(_facts(state, name, pool, worker, record, worker in foreign, worker in ended, now), pool, now)
+        observe_worker(_facts(state, name, pool, worker, record, worker in foreign, ended.get(worker)), pool, now)
         for worker, record in workers
     ]
     return sorted(found, key=lambda each: (each.ordinal, each.name))
 
 
 def _facts(
-    state: State,
-    name: str,
-    pool: BuildPool,
-    worker: str,
-    record: BuildWorker,
-    foreign: bool,
-    ended: bool,
-    now: datetime,
+    state: State, name: str, pool: BuildPool, worker: str, record: BuildWorker, foreign: bool, ended: WorkerLease | None
 ) -> Facts:
     key = (name, worker)
-    lease = state.get(subjects.WORKER_LEASE, key, WorkerLease) or WorkerLease()
-    if ended:
-        lease = leases.released(lease, pool, now)
+    lease = ended or state.get(subjects.WORKER_LEASE, key, WorkerLease) or NO_LEASE
     hearing, ttl = state.hearing(key), leases.ttl(pool)
     changed_at = state.tables[subjects.BUILD_WORKER][key].at
     silent_at = hearing.silent_at(record, changed_at, ttl)
     return Facts(worker, record, changed_at, lease, hearing.ends(lease, ttl), silent_at, foreign)
 
 
-def _ends(state: State, name: str, pool: BuildPool, now: datetime, look: PoolLook) -> frozenset[str]:
+def _ends(state: State, name: str, pool: BuildPool, now: datetime, look: PoolLook) -> dict[str, WorkerLease]:
     """Leases that are over: the holder is told by the next renewal."""
-    found = set()
+    found: dict[str, WorkerLease] = {}
     for worker in sorted(state.indexes.leases_of.get(name, ())):
         key = (name, worker)
         lease = state.get(subjects.WORKER_LEASE, key, WorkerLease)
@@ -124,11 +136,12 @@ def _ends(state: State, name: str, pool: BuildPool, now: datetime, look: PoolLoo
             continue
         draft = Draft(state, "lease", key, now, outcome=f"the lease of {lease.owner} ended: {reason}")
         draft.observation = state.hearing(key).observation()
-        draft.change(subjects.WORKER_LEASE, key, leases.released(lease, pool, now))
+        free = leases.released(lease, pool, now)
+        draft.change(subjects.WORKER_LEASE, key, free)
         if not look.add(draft):
             break
-        found.add(worker)
-    return frozenset(found)
+        found[worker] = free
+    return found
 
 
 def _client_lost(state: State, key: Key, lease: WorkerLease, pool: BuildPool, now: datetime) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sortedcontainers import SortedSet
 
+from services.builder.indexes import Served
 from services.builder.line import Line
 from services.builder.service import service
 from services.builder.state import State, attend, fold
@@ -63,6 +64,8 @@ def _content(value: Any) -> Any:
     match value:
         case Line():
             return {owner: list(tickets) for owner, tickets in value.by_owner.items()}
+        case Served():
+            return value.last()
         case SortedSet():
             return list(value)
         case _:
