@@ -8,27 +8,33 @@ of a function nor how it scales, nor how long a link may take.
 Pure. Texts are compared by their UTF-8 bytes, which for Python's strings is the order of code points.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
+from json.encoder import encode_basestring as _quoted
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from shared.model.function import Function, FunctionAccess
 
 SOLO_PREFIX = "_"
-SECTIONS = ("kv", "blob", "catalogs", "sql", "links", "secrets", "config", "owned", "grants")
+_HELD = ("owned", "grants")
+SECTIONS = ("kv", "blob", "catalogs", "sql", "links", "secrets", "config", *_HELD)
 
-_FIELDS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "kv": (("alias", "alias"), ("store", "store"), ("table", "table")),
-    "blob": (("alias", "alias"), ("bucket", "bucket"), ("prefix", "prefix")),
-    "catalogs": (("alias", "alias"), ("catalog", "catalog")),
-    "sql": (("alias", "alias"), ("database", "database"), ("schema", "schema_name")),
-    "links": (("alias", "alias"), ("target", "target")),
+_alias = attrgetter("alias")
+
+_BINDINGS: Mapping[str, Callable[[Any], str]] = {
+    "kv": lambda it: f'"alias":{_quoted(it.alias)},"store":{_quoted(it.store)},"table":{_quoted(it.table)}',
+    "blob": lambda it: f'"alias":{_quoted(it.alias)},"bucket":{_quoted(it.bucket)},"prefix":{_quoted(it.prefix)}',
+    "catalogs": lambda it: f'"alias":{_quoted(it.alias)},"catalog":{_quoted(it.catalog)}',
+    "sql": lambda it: (
+        f'"alias":{_quoted(it.alias)},"database":{_quoted(it.database)},"schema":{_quoted(it.schema_name)}'
+    ),
+    "links": lambda it: f'"alias":{_quoted(it.alias)},"target":{_quoted(it.target)}',
 }
-"""The members of a binding in the document, in order, each with the attribute that holds it."""
+"""The members of a binding in the document, in order."""
 
 _ESCAPES = (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
-_NO_ACCESS = FunctionAccess()
 
 
 class PoolKey(NamedTuple):
@@ -73,8 +79,9 @@ def pool_of(namespace: str, name: str, function: Function, access: FunctionAcces
 
 def hash_of(function: Function, access: FunctionAccess | None) -> str:
     """`access_hash` with what an access record says; one that repeats itself says no more than one that does not."""
-    held = access or _NO_ACCESS
-    return access_hash(function, sorted(set(held.owned)), sorted(set(held.grants)))
+    if access is None:
+        return access_hash(function, (), ())
+    return access_hash(function, set(access.owned), set(access.grants))
 
 
 def access_hash(
@@ -90,18 +97,31 @@ def access_hash(
 def access_document(
     function: Function, owned: Iterable[str], grants: Iterable[str], sections: Sequence[str] = SECTIONS
 ) -> bytes:
-    held = {"owned": sorted(owned), "grants": sorted(grants)}
-    document = {name: held[name] if name in held else _section(function, name) for name in sections}
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    names = tuple(name for name in sections if name not in _HELD)
+    parts = [
+        f'"{name}":[{_section(items, name)}]' if items else f'"{name}":[]'
+        for name, items in zip(names, _reader(names)(function), strict=True)
+    ]
+    parts += [f'"{name}":[{_strings(sorted(texts))}]' for name, texts in zip(_HELD, (owned, grants), strict=True)]
+    text = "{" + ",".join(parts) + "}"
     for character, escape in _ESCAPES:  # these stand in strings only, so the text may be searched as a whole
-        text = text.replace(character, escape)
+        if character in text:
+            text = text.replace(character, escape)
     return text.encode()
 
 
-def _section(function: Function, name: str) -> list[Any]:
-    items: Sequence[Any] = getattr(function, name)
-    if name not in _FIELDS:
-        return list(items)
-    fields = _FIELDS[name]
-    ordered = sorted(items, key=lambda item: item.alias) if len(items) > 1 else items
-    return [{written: getattr(item, attribute) for written, attribute in fields} for item in ordered]
+@cache
+def _reader(names: tuple[str, ...]) -> Callable[[Function], tuple[Sequence[Any], ...]]:
+    return attrgetter(*names)
+
+
+def _section(items: Sequence[Any], name: str) -> str:
+    write = _BINDINGS.get(name)
+    if write is None:
+        return _strings(items)
+    ordered = sorted(items, key=_alias) if len(items) > 1 else items
+    return ",".join(["{" + write(item) + "}" for item in ordered])
+
+
+def _strings(texts: Sequence[str]) -> str:
+    return ",".join([_quoted(text) for text in texts])

@@ -6,12 +6,12 @@ pools that are queued for one; pools first, each with the functions whose place 
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from heapq import merge
+from heapq import merge, nsmallest
 from itertools import groupby
 from typing import Any, cast
 
 from services.pooler.access import PoolKey
-from services.pooler.functions import decide_function
+from services.pooler.functions import decide_function, let_in
 from services.pooler.pools import PoolPlan, View
 from services.pooler.world import SERVICE, Look, State, Target
 from shared import subjects
@@ -22,8 +22,13 @@ from shared.subjects import Key
 MAX_LOOKS = 2000
 """The most targets of one pass: a pass after a load, which looks at everything, must not hold up the lease."""
 
+MAX_TOGETHER = 128
+"""So many functions of one pool are looked at together with it, those that wait included."""
+
 POOL_FULL = "pool_full"
 NO_RUNTIME = "runtime_missing"
+_LAST = PoolKey("~", "~", "~", "~")
+"""Sorts after every pool: names are of small letters, digits and -."""
 
 
 def decide(state: State, now: datetime) -> Plan:
@@ -48,52 +53,57 @@ class _Pass:
     def targets(self) -> Iterator[Target]:
         """Pools, each once and in order, so that turns are given in order too; then functions."""
         state = self.state
-        due = sorted({target for _, target in state.due.irange(maximum=(self.now, ("~",)))})
+        due = {pool for _, pool in state.due.irange(maximum=(self.now, _LAST))}
         queues = [self._queue(namespace) for namespace in state.queued]
-        marked = state.dirty.irange(("pool",), ("pool", "~"))
-        for target, _ in groupby(merge(marked, due, *queues)):
-            if target in state.dirty or target in due or self.view.free_turns(target[1]):
-                yield target
-        for target in state.dirty.irange(("function",), ("function", "~")):
-            if target not in self.looks:
-                yield target
+        for pool, _ in groupby(merge(state.dirty_pools, sorted(due), *queues)):
+            if pool in state.dirty_pools or pool in due or self.view.free_turns(pool.namespace):
+                yield pool
+        left = (function for function in state.dirty_functions if function not in self.looks)
+        yield from nsmallest(MAX_LOOKS + 1, left)
 
-    def _queue(self, namespace: str) -> Iterator[Target]:
+    def _queue(self, namespace: str) -> Iterator[PoolKey]:
         """The pools that wait for a turn, as long as there is one."""
         for pool in self.state.queued[namespace]:
             if not self.view.free_turns(namespace):
                 return
-            yield ("pool", *pool)
+            yield pool
 
     def take(self, target: Target) -> bool:
         """Look at one target; False ends the pass, with what is left for the next one."""
         if len(self.looks) >= MAX_LOOKS:
             return False
-        if target[0] == "pool":
-            return self._take_pool(target, PoolKey(*target[1:]))
-        return self._take_function(target)
+        return self._take_pool(target) if isinstance(target, PoolKey) else self._take_function(target)
 
-    def _take_function(self, target: Target) -> bool:
+    def _take_function(self, function: Key) -> bool:
         """A function by itself; where its pool has to change too, both go into one commit."""
-        wanted = self.state.wanted.get(target[1:])
-        if wanted is not None and ("pool", *wanted) not in self.looks and self.view.plan(wanted).changed:
-            if not self._take_pool(("pool", *wanted), wanted):
-                return False
-            if target in self.looks:
-                return True
-        decision = decide_function(self.view, target[1:])
-        return self._add([decision] if decision is not None else [], {target: Look(self.state.dirty.get(target))})
+        wanted = self.state.wanted.get(function)
+        changes = wanted is not None and wanted not in self.looks and self.view.plan(wanted).changed
+        if wanted is not None and changes and not self._take_pool(wanted):
+            return False
+        if function in self.looks:
+            return True
+        step = decide_function(self.view, function)
+        look = Look(self.state.dirty_functions.get(function))
+        return self._add([step.decision(self.view)] if step is not None else [], {function: look})
 
-    def _take_pool(self, target: Target, key: PoolKey) -> bool:
+    def _take_pool(self, key: PoolKey) -> bool:
         plan = self.view.plan(key)
-        looks = {target: Look(self.state.dirty.get(target), plan.wake_at, plan.waits)}
-        decisions = list(_decide_pool(self.state, plan, self.now))
+        looks: dict[Target, Look] = {key: Look(self.state.dirty_pools.get(key), plan.wake_at, plan.waits)}
+        placed: list[Change] = []
+        decisions: list[Decision] = []
         for function in _whose_place_it_is(self.state, plan):
-            looks["function", *function] = Look(self.state.dirty.get(("function", *function)))
-            decision = decide_function(self.view, function)
-            if decision is not None:
-                decisions.append(decision)
-        return self._add(decisions, looks)
+            looks[function] = Look(self.state.dirty_functions.get(function))
+            change = let_in(self.view, plan, function)
+            if change is not None:
+                placed.append(change)
+                continue
+            step = decide_function(self.view, function)
+            if step is not None and step.explain:
+                decisions.append(step.decision(self.view))
+            elif step is not None:
+                placed += step.changes
+        pool = _decide_pool(self.state, plan, placed, self.now)
+        return self._add([pool, *decisions] if pool is not None else decisions, looks)
 
     def _add(self, decisions: list[Decision], looks: Mapping[Target, Look]) -> bool:
         size = sum(decision.size for decision in decisions)
@@ -110,7 +120,7 @@ class _Pass:
 
     def _wake_at(self) -> datetime | None:
         """The first time at which something is due: a member that has to leave, or a turn that ends."""
-        others = (at for at, target in self.state.due if target not in self.looks)
+        others = (at for at, pool in self.state.due if pool not in self.looks)
         wakes = [look.wake_at for look in self.looks.values() if look.wake_at is not None]
         wakes += [at for at in (next(others, None),) if at is not None]
         for namespace in self._queues():
@@ -120,10 +130,9 @@ class _Pass:
 
     def _queues(self) -> set[str]:
         """The namespaces in which somebody waits for a turn after this pass."""
-        looked = {target[1:]: look.queued for target, look in self.looks.items() if target[0] == "pool"}
-        waiting = {pool[0] for pool, queued in looked.items() if queued}
+        waiting = {target[0] for target, look in self.looks.items() if look.queued}
         for namespace, pools in self.state.queued.items():
-            if any(tuple(pool) not in looked for pool in pools):
+            if any(pool not in self.looks for pool in pools):
                 waiting.add(namespace)
         return waiting
 
@@ -133,27 +142,34 @@ def _whose_place_it_is(state: State, plan: PoolPlan) -> list[Key]:
     namespace = plan.key.namespace
     names = {*plan.members, *plan.queued, *(plan.before.members if plan.before is not None else ())}
     functions = {(namespace, name) for name in names} | state.queuing.get(plan.key, set())
-    return sorted(function for function in functions if state.wanted.get(function) == plan.key)
+    found = {function for function in functions if state.wanted.get(function) == plan.key}
+    declared = state.groups.get(plan.key, ())
+    if len(declared) <= MAX_TOGETHER:
+        found.update(function for name in declared if (function := (namespace, name)) in state.dirty_functions)
+    return sorted(found)
 
 
-def _decide_pool(state: State, plan: PoolPlan, now: datetime) -> Iterator[Decision]:
+def _decide_pool(state: State, plan: PoolPlan, placed: list[Change], now: datetime) -> Decision | None:
+    """The pool, with the placements that need no explanation of their own; None where nothing changes."""
     key = cast(Key, plan.key)
-    changes = list(_notices(state, plan, now))
+    changes = [*_notices(state, plan, now), *placed]
     if plan.record is None:
         if plan.before is not None:
             changes.append(Change(subjects.POOL, key, None))
         about = (SERVICE, "pool", *key)
-        if state.get_version(subjects.DECISION, about) is not None:
+        if state.explained("pool", key):
             changes.append(Change(subjects.DECISION, about, None))
-        if changes:
-            yield Decision("pool", key, f"no pool {plan.key}", tuple(changes), explain=False)
-        return
+        outcome = f"no pool {plan.key}"
+        return Decision("pool", key, outcome, tuple(changes), explain=False) if changes else None
     if plan.changed:
-        changes.append(Change(subjects.POOL, key, plan.record))
-    if changes:
-        outcome, reasons = _explanation(state, plan)
-        cause = max((state.sequence_of(subjects.FUNCTION, (key[0], name)) for name in plan.members), default=0)
-        yield Decision("pool", key, outcome, tuple(changes), reasons, cause=cause, explain=plan.rebuilt)
+        changes.insert(0, Change(subjects.POOL, key, plan.record))
+    if not changes:
+        return None
+    if not plan.rebuilt:
+        return Decision("pool", key, "who waits, and the limit", tuple(changes), explain=False)
+    outcome, reasons = _explanation(state, plan)
+    cause = max([state.cause((key[0], name)) for name in reasons["joined"] or plan.members], default=0)
+    return Decision("pool", key, outcome, tuple(changes), reasons, cause=cause)
 
 
 def _explanation(state: State, plan: PoolPlan) -> tuple[str, dict[str, Any]]:

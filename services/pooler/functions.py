@@ -5,9 +5,8 @@ or is rejected, with the reason and what would cure it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.pooler.access import PoolKey, parse_pool
 from services.pooler.assign import full
@@ -19,8 +18,7 @@ from shared.service import Change, Decision
 from shared.subjects import Key
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What the placement of a function should be; None = it should not be. `waits`: it is not where it should be."""
 
     placement: PoolPlacement | None
@@ -29,29 +27,51 @@ class Verdict:
     waits: bool = False
 
 
-def decide_function(view: View, function: Key) -> Decision | None:
-    """The decision about one function; None where its placement is as it should be."""
+class Step(NamedTuple):
+    """What changes about one function. Who is simply let in needs no explanation beside that of the pool."""
+
+    function: Key
+    changes: tuple[Change, ...]
+    outcome: str
+    reasons: Mapping[str, Any]
+    explain: bool
+
+    def decision(self, view: View) -> Decision:
+        cause = view.state.cause(self.function)
+        return Decision(
+            "function", self.function, self.outcome, self.changes, self.reasons, cause=cause, explain=self.explain
+        )
+
+
+def decide_function(view: View, function: Key) -> Step | None:
+    """What changes about one function; None where its placement is as it should be."""
     state = view.state
     present = state.placement(function)
     verdict = _verdict(view, function, present)
-    explained = state.get_version(subjects.DECISION, (SERVICE, "function", *function)) is not None
-    if verdict.placement == present and not (explained and verdict.placement is None):
+    placement = verdict.placement
+    if placement is present and placement is not None:
         return None
-    if verdict.placement is None:
+    explained = state.explained("function", function)
+    if placement == present and not (explained and placement is None):
+        return None
+    if placement is None:
         changes = [Change(subjects.PLACEMENT, function, None)] if present is not None else []
         if explained:
             changes.append(Change(subjects.DECISION, (SERVICE, "function", *function), None))
-        return Decision("function", function, verdict.outcome, tuple(changes), explain=False)
-    cause = max(state.sequence_of(subjects.FUNCTION, function), state.sequence_of(subjects.ACCESS, function))
-    return Decision(
-        "function",
-        function,
-        verdict.outcome,
-        (Change(subjects.PLACEMENT, function, verdict.placement),),
-        verdict.reasons or {},
-        cause=cause,
-        explain=verdict.waits or explained or bool(verdict.placement.moving_from),
-    )
+        return Step(function, tuple(changes), verdict.outcome, {}, False)
+    explain = verdict.waits or explained or bool(placement.moving_from)
+    change = Change(subjects.PLACEMENT, function, placement)
+    return Step(function, (change,), verdict.outcome, verdict.reasons or {}, explain)
+
+
+def let_in(view: View, plan: PoolPlan, function: Key) -> Change | None:
+    """The placement of a new function that finds a place at once; None where there is more to be said of it."""
+    state = view.state
+    if function[1] not in plan.members or state.placement(function) is not None:
+        return None
+    if state.wanted.get(function) != plan.key or state.explained("function", function):
+        return None
+    return Change(subjects.PLACEMENT, function, _inside(view, plan.key))
 
 
 def _verdict(view: View, function: Key, present: PoolPlacement | None) -> Verdict:
@@ -92,24 +112,37 @@ def _placed(wanted: PoolKey, **fields: Any) -> PoolPlacement:
     return PoolPlacement(pooled=not wanted.solo, key=key, pool=str(wanted), **fields)
 
 
+def _inside(view: View, wanted: PoolKey) -> PoolPlacement:
+    """The placement of whoever is in a pool and nowhere else: the same for all of them."""
+    if wanted not in view.placements:
+        view.placements[wanted] = _placed(wanted)
+    return view.placements[wanted]
+
+
+def _reasons(plan: PoolPlan) -> Mapping[str, Any]:
+    return {"pool": str(plan.key), "members": plan.members}
+
+
 def _rejected(wanted: PoolKey, reason: str, reasons: Mapping[str, Any]) -> Verdict:
     return Verdict(_placed(wanted, rejected=True, reason=reason), f"rejected: {reason}", reasons, waits=True)
 
 
 def _admitted(view: View, function: Key, wanted: PoolKey, present: PoolPlacement | None, plan: PoolPlan) -> Verdict:
-    reasons = {"pool": str(wanted), "members": list(plan.members)}
     here = present is not None and not present.rejected and present.pool == str(wanted) and not present.queued_for
     if present is not None and here:
+        if not present.moving_from:
+            return Verdict(present)
         source = parse_pool(wanted.namespace, present.moving_from)
         if source is None or source in view.state.holders.get(function, ()):
             return Verdict(present)
-        return Verdict(_placed(wanted), f"in {wanted}; {source} has let it go", reasons)
+        return Verdict(_inside(view, wanted), f"in {wanted}; {source} has let it go", _reasons(plan))
     source = view.runs_elsewhere(wanted, function[1])
     if source is None:
-        return Verdict(_placed(wanted), f"in {wanted}", reasons)
+        placement = _inside(view, wanted)
+        return Verdict(placement, f"in {placement.pool}", _reasons(plan))
     until = view.now + timedelta(seconds=CHANGE_SECONDS)
     moving = _placed(wanted, moving_from=str(source), moves_by=until)
-    return Verdict(moving, f"moves from {source} to {wanted}", reasons | {"from": str(source)})
+    return Verdict(moving, f"moves from {source} to {wanted}", {**_reasons(plan), "from": str(source)})
 
 
 def _queued(view: View, function: Key, wanted: PoolKey, present: PoolPlacement | None, plan: PoolPlan) -> Verdict:

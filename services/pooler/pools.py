@@ -24,7 +24,7 @@ from services.pooler.world import State
 from shared import subjects
 from shared.codec import canonical
 from shared.model.function import Function
-from shared.model.pool import MAX_LIMIT, MEMBERS_VARIABLE, Pool, Runtime
+from shared.model.pool import MAX_LIMIT, MEMBERS_VARIABLE, Pool, PoolPlacement, Runtime
 from shared.model.run import Resources, RunSpec
 
 CHANGE_SECONDS = 60
@@ -70,6 +70,7 @@ class View:
     state: State
     now: datetime
     plans: dict[PoolKey, PoolPlan] = field(default_factory=dict)
+    placements: dict[PoolKey, PoolPlacement] = field(default_factory=dict)
     turns: dict[str, list[PoolKey]] = field(default_factory=dict)
     """To whom turns were given in this pass, by namespace."""
 
@@ -257,7 +258,7 @@ def _worker(
 ) -> tuple[RunSpec, tuple[str, ...], Resources]:
     """What a worker with these members runs, and what it needs: the runtime's share and that of each member."""
     rows = rows_of(before) if before is not None and staying else {}
-    functions = {name: state.get(subjects.FUNCTION, (key.namespace, name), Function) for name in inside}
+    functions = {name: state.function((key.namespace, name)) for name in inside}
     for name, function in functions.items():
         if name not in staying and function is not None:
             rows[name] = row(name, function)

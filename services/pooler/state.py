@@ -13,34 +13,37 @@ from sortedcontainers import SortedSet
 
 from services.pooler.access import PoolKey, pool_of
 from services.pooler.workers import fold_assignment, fold_instance, sync_changing
-from services.pooler.world import DEFAULT_POLICY, READS, REMEMBERED, SERVICE, Look, State, Target, member
+from services.pooler.world import DEFAULT_POLICY, READS, SERVICE, Look, State, Target, member
 from shared import subjects
-from shared.model.function import Function, FunctionAccess
+from shared.model.function import FunctionAccess
 from shared.model.pool import Pool, PoolPlacement
 from shared.service import Plan, Sample, Version
-from shared.subjects import Key, Kind
+from shared.subjects import Key
 
 __all__ = ["READS", "SERVICE", "State", "attend", "fold", "observe", "settle"]
+
+_OF_EVERY_SERVICE = frozenset({subjects.DECISION.name, subjects.NOTICE.name})
+_REMEMBERED = frozenset({subjects.FUNCTION.name, subjects.RUNTIME.name})
+"""Kinds whose tombstone says something: no record at all means hold, only a tombstone tears down."""
 
 
 def fold(state: State, version: Version) -> None:
     """Put one version of one record into the state. Total and idempotent; ignores what the pooler does not read."""
-    take = _FOLDS.get(version.kind)
-    if take is None:
-        return
-    if version.kind in (subjects.DECISION, subjects.NOTICE) and version.key[0] != SERVICE:
+    kind, key = version.kind.name, version.key
+    take = _FOLDS.get(kind)
+    if take is None or (kind in _OF_EVERY_SERVICE and key[0] != SERVICE):
         return
     state.sequence = max(state.sequence, version.sequence)
-    table = state.tables.get(version.kind)
+    table = state.named.get(kind)
     old = None
     if table is not None:
-        old = table.get(version.key)
+        old = table.get(key)
         if old is not None and old.sequence >= version.sequence:
             return
-        if version.record is None and version.kind not in REMEMBERED:
-            table.pop(version.key, None)
+        if version.record is None and kind not in _REMEMBERED:
+            table.pop(key, None)
         else:
-            table[version.key] = version
+            table[key] = version
     take(state, version, old)
 
 
@@ -48,7 +51,7 @@ def _fold_function(state: State, version: Version, old: Version | None) -> None:
     """A function, or its access record: either may give it another pool."""
     key = version.key
     namespace, name = key
-    record = state.get(subjects.FUNCTION, key, Function)
+    record = state.function(key)
     before, after = state.wanted.pop(key, None), None
     if record is not None:
         after = state.wanted[key] = pool_of(namespace, name, record, state.get(subjects.ACCESS, key, FunctionAccess))
@@ -59,13 +62,19 @@ def _fold_function(state: State, version: Version, old: Version | None) -> None:
             if not group:
                 del state.groups[before]
                 _keep(state, before)
-        if after is not None:
-            insort(state.groups.setdefault(after, []), name)
+        if after is not None and after in state.groups:
+            insort(state.groups[after], name)
+        elif after is not None:
+            state.groups[after] = [name]
             _keep(state, after)
     if record is None and version.kind is subjects.ACCESS:
         return
-    for pool in {before, after, *state.holders.get(key, ())} - {None}:
-        state.mark_pool(cast(PoolKey, pool))
+    if before is not None and before != after:
+        state.mark_pool(before)
+    if after is not None:
+        state.mark_pool(after)
+    for pool in state.holders.get(key, ()):
+        state.mark_pool(pool)
     state.mark_function(key)
 
 
@@ -97,7 +106,8 @@ def _fold_placement(state: State, version: Version, old: Version | None) -> None
     for pool in state.holders.get(key, ()):
         if after is None or after.pool != str(pool) or after.rejected:
             state.mark_pool(pool)
-    _mark_if_let_go(state, key)
+    if after is not None and (after.moving_from or after.queued_for):
+        _mark_if_let_go(state, key)
 
 
 def _fold_pool(state: State, version: Version, old: Version | None) -> None:
@@ -148,17 +158,17 @@ def _fold_own(state: State, version: Version, old: Version | None) -> None:
                 state.mark_pool(pool)
 
 
-_FOLDS: Mapping[Kind, Callable[[State, Version, Version | None], None]] = {
-    subjects.RUNTIME: _fold_runtime,
-    subjects.POOLING_POLICY: _fold_policy,
-    subjects.ACCESS: _fold_function,
-    subjects.FUNCTION: _fold_function,
-    subjects.ASSIGNMENT: fold_assignment,
-    subjects.INSTANCE: fold_instance,
-    subjects.PLACEMENT: _fold_placement,
-    subjects.POOL: _fold_pool,
-    subjects.DECISION: _fold_own,
-    subjects.NOTICE: _fold_own,
+_FOLDS: Mapping[str, Callable[[State, Version, Version | None], None]] = {
+    subjects.RUNTIME.name: _fold_runtime,
+    subjects.POOLING_POLICY.name: _fold_policy,
+    subjects.ACCESS.name: _fold_function,
+    subjects.FUNCTION.name: _fold_function,
+    subjects.ASSIGNMENT.name: fold_assignment,
+    subjects.INSTANCE.name: fold_instance,
+    subjects.PLACEMENT.name: _fold_placement,
+    subjects.POOL.name: _fold_pool,
+    subjects.DECISION.name: _fold_own,
+    subjects.NOTICE.name: _fold_own,
 }
 
 
@@ -173,20 +183,22 @@ def attend(state: State, now: datetime) -> None:
 def settle(state: State, plan: Plan, now: datetime) -> None:
     """A pass is done: take its marks away, except where something has changed since, and note when to look again."""
     for target, look in cast(Mapping[Target, Look], plan.looks).items():
-        if look.mark is not None and state.dirty.get(target) == look.mark:
-            del state.dirty[target]
-        if target[0] == "pool":
+        if isinstance(target, PoolKey):
+            if look.mark is not None and state.dirty_pools.get(target) == look.mark:
+                del state.dirty_pools[target]
             _set_due(state, target, look.wake_at)
-            _set_queued(state, PoolKey(*target[1:]), look.queued)
+            _set_queued(state, target, look.queued)
+        elif look.mark is not None and state.dirty_functions.get(target) == look.mark:
+            del state.dirty_functions[target]
 
 
-def _set_due(state: State, target: Target, at: datetime | None) -> None:
-    before = state.due_at.pop(target, None)
+def _set_due(state: State, pool: PoolKey, at: datetime | None) -> None:
+    before = state.due_at.pop(pool, None)
     if before is not None:
-        state.due.discard((before, target))
+        state.due.discard((before, pool))
     if at is not None:
-        state.due_at[target] = at
-        state.due.add((at, target))
+        state.due_at[pool] = at
+        state.due.add((at, pool))
 
 
 def _set_queued(state: State, pool: PoolKey, queued: bool) -> None:

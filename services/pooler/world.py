@@ -9,20 +9,22 @@ Of assignments and instances only those of pools count, and of these only who is
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pydantic import BaseModel
 from sortedcontainers import SortedDict, SortedSet
 
 from services.pooler.access import PoolKey
 from shared import subjects
+from shared.model.function import Function
 from shared.model.pool import Pool, PoolingPolicy, PoolPlacement
 from shared.service import Version
 from shared.subjects import Key, Kind
 
 SERVICE = "pooler"
-Target = tuple[str, ...]
-"""`("pool", namespace, runtime, worker, access)` or `("function", namespace, name)`."""
+Target = Key
+"""What is looked at: a pool by its four tokens, a function by its two."""
+POOL_TOKENS = 4
 Place = Key
 """Node and assignment id."""
 
@@ -33,8 +35,6 @@ READS: tuple[Kind, ...] = (
     subjects.DECISION, subjects.NOTICE,
 )  # fmt: skip
 _TABLES = tuple(kind for kind in READS if kind not in (subjects.ASSIGNMENT, subjects.INSTANCE))
-REMEMBERED = frozenset({subjects.FUNCTION, subjects.RUNTIME})
-"""Kinds whose tombstone says something: no record at all means hold, only a tombstone tears down."""
 DEFAULT_POLICY = PoolingPolicy()
 
 M = TypeVar("M", bound=BaseModel)
@@ -44,7 +44,7 @@ E = TypeVar("E", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a pass found out about one target: when to look again, and whether a pool waits for its turn.
+    """What a pass found out about one target, of a pool also: when to look again, and whether a pool waits for its turn.
 
     `mark` is the mark that the pass saw: where it has moved since, the target is looked at again.
     """
@@ -78,6 +78,12 @@ class State:
     def __init__(self) -> None:
         self.sequence = 0
         self.tables: dict[Kind, dict[Key, Version]] = {kind: {} for kind in _TABLES}
+        self.named = {kind.name: table for kind, table in self.tables.items()}
+        self._functions = self.tables[subjects.FUNCTION]
+        self._access = self.tables[subjects.ACCESS]
+        self._placements = self.tables[subjects.PLACEMENT]
+        self._pools = self.tables[subjects.POOL]
+        self._decisions = self.tables[subjects.DECISION]
         self.wanted: dict[Key, PoolKey] = {}
         """The pool that each function declares."""
         self.groups: dict[PoolKey, list[str]] = {}
@@ -96,9 +102,10 @@ class State:
         """By namespace, the pools whose new worker has not loaded its members yet, with the end of that."""
         self.changing_until: dict[PoolKey, datetime] = {}
         self.queued: dict[str, SortedSet[PoolKey]] = {}
-        self.dirty: SortedDict[Target, int] = SortedDict()
-        self.due: SortedSet[tuple[datetime, Target]] = SortedSet()
-        self.due_at: dict[Target, datetime] = {}
+        self.dirty_pools: SortedDict[PoolKey, int] = SortedDict()
+        self.dirty_functions: dict[Key, int] = {}
+        self.due: SortedSet[tuple[datetime, PoolKey]] = SortedSet()
+        self.due_at: dict[PoolKey, datetime] = {}
         self.marks = 0
 
     def get(self, kind: Kind, key: Key, model: type[M]) -> M | None:
@@ -106,12 +113,14 @@ class State:
         version = self.tables[kind].get(key)
         return version.record if version is not None and isinstance(version.record, model) else None
 
-    def get_version(self, kind: Kind, key: Key) -> Version | None:
-        return self.tables[kind].get(key)
+    def explained(self, about: str, key: Key) -> bool:
+        """Whether a decision of ours about this is in force."""
+        return (SERVICE, about, *key) in self._decisions
 
-    def sequence_of(self, kind: Kind, key: Key) -> int:
-        version = self.tables[kind].get(key)
-        return version.sequence if version is not None else 0
+    def cause(self, function: Key) -> int:
+        """The sequence of the newest record of the function: of its own, or of its access."""
+        versions = (self._functions.get(function), self._access.get(function))
+        return max((version.sequence for version in versions if version is not None), default=0)
 
     def deleted(self, kind: Kind, key: Key) -> bool:
         """Whether a tombstone says so; never having existed is not being deleted."""
@@ -119,10 +128,16 @@ class State:
         return version is not None and version.record is None
 
     def pool(self, key: PoolKey) -> Pool | None:
-        return self.get(subjects.POOL, key, Pool)
+        version = self._pools.get(key)
+        return cast(Pool, version.record) if version is not None else None
 
     def placement(self, function: Key) -> PoolPlacement | None:
-        return self.get(subjects.PLACEMENT, function, PoolPlacement)
+        version = self._placements.get(function)
+        return cast(PoolPlacement, version.record) if version is not None else None
+
+    def function(self, key: Key) -> Function | None:
+        version = self._functions.get(key)
+        return cast(Function | None, version.record) if version is not None else None
 
     def policy(self, namespace: str) -> PoolingPolicy:
         return self.get(subjects.POOLING_POLICY, (namespace,), PoolingPolicy) or DEFAULT_POLICY
@@ -135,15 +150,13 @@ class State:
                 return True
         return False
 
-    def mark(self, target: Target) -> None:
-        self.marks += 1
-        self.dirty[target] = self.marks
-
     def mark_pool(self, pool: PoolKey) -> None:
-        self.mark(("pool", *pool))
+        self.marks += 1
+        self.dirty_pools[pool] = self.marks
 
     def mark_function(self, function: Key) -> None:
-        self.mark(("function", *function))
+        self.marks += 1
+        self.dirty_functions[function] = self.marks
 
 
 def member(index: dict[G, set[E]], group: G, key: E, here: bool) -> None:

@@ -168,7 +168,8 @@ def test_by_name_who_is_where_follows_from_who_declares_what_whatever_came_befor
         placement = it.placement(each.name)
         assert (placement.pool, placement.rejected) == (str(found.key), found.rejected)
         assert placement.reason == found.reason
-        assert (each.name in it.pools().get(str(each.key), ())) == (not found.rejected)
+        members: tuple[str, ...] = it.pools().get(str(each.key), ())
+        assert (each.name in members) == (not found.rejected)
     assert sum(map(len, it.pools().values())) == len(wanted) - len(it.rejected())
 
 
@@ -186,9 +187,7 @@ def test_stable_evicts_nobody_who_still_wants_to_run_over_a_thousand_arrivals_an
         else:
             name = f"f{source.randint(0, 20):02d}"
             wanting.add(name)
-            it.function(name, worker=source.choice(["one", "two"]) if name not in it.state.wanted else "one")
-            if it.state.wanted[NS, name].worker != "one":
-                it.function(name, worker="one")
+            it.function(name, artifact=f"v{source.randint(1, 3)}")
         running = admitted(it) & wanting
         it.settle()
         assert running <= admitted(it), f"step {step}: {running - admitted(it)} were evicted"
