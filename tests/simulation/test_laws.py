@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from shared.runtime import encode
+from shared.subjects import DECISION, NOTICE, kind_of
 
 from .recording import Moment, Recording, last_per_subject, mixed, recorded, written
 from .world import SERVICES, World
@@ -33,9 +34,15 @@ def _plan(life: Recording, moment: Moment, state: object) -> list[tuple[str, byt
 
 
 def test_a_state_that_is_built_anew_decides_as_the_one_that_kept_count(moments: list[tuple[Recording, Moment]]) -> None:
+    """What is to change. Texts may differ: who waits is not told of every new reason, only looked at when it may end."""
     for life, moment in moments:
         state = life.state(moment, life.versions(moment))
-        assert _plan(life, moment, state) == written(life.service, moment.plan, moment.now)
+        kept = written(life.service, moment.plan, moment.now)
+        assert _without_texts(_plan(life, moment, state)) == _without_texts(kept)
+
+
+def _without_texts(messages: list[tuple[str, bytes, int | None]]) -> list[tuple[str, bytes, int | None]]:
+    return [message for message in messages if kind_of(message[0])[0] not in (DECISION, NOTICE)]
 
 
 def test_a_state_loaded_from_the_last_versions_decides_as_one_that_followed_everything(
