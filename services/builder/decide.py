@@ -11,7 +11,7 @@ from datetime import datetime
 from services.builder.builds import decide_build
 from services.builder.draft import Draft
 from services.builder.pools import decide_pool
-from services.builder.retention import decide_app
+from services.builder.retention import decide_app, is_urgent
 from services.builder.state import Look, State, Target
 from shared.service import MAX_BATCH, Decision, Plan
 from shared.subjects import Key, Kind
@@ -49,6 +49,9 @@ class _Pass:
         """Look at one target; False ends the pass, with what is left for the next one."""
         if target[0] == "pool":
             return self._pool(target)
+        if target[0] == "app" and self.drafts and not is_urgent(self.state, target[1:]):
+            self.more = True  # to forget can wait until there is nothing else to do
+            return True
         draft = self._draft(target)
         return self._add(target, (draft,), draft.wake_at)
 

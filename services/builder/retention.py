@@ -9,7 +9,15 @@ from shared.service import MAX_BATCH
 from shared.subjects import Key
 
 KEPT = 20
+URGENT = 10 * KEPT
+"""So many are forgotten even while there is other work, so that memory has a bound."""
+
 MOST_CHANGES = MAX_BATCH // 2
+
+
+def is_urgent(state: State, key: Key) -> bool:
+    """Whether forgetting must not wait."""
+    return len(state.indexes.ended_of.get(key, ())) >= URGENT
 
 
 def decide_app(state: State, key: Key, now: datetime) -> Draft:

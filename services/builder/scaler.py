@@ -142,7 +142,7 @@ class Scaler:
         key = (self._pool, name)
         while not self._bus.closed.is_set():
             try:
-                version = await records.get(self._bus, subjects.BUILD_WORKER, key)
+                version = await records.get_own(self._bus, subjects.BUILD_WORKER, key)
                 if version is not None and version.record is not None:
                     await records.put(self._bus, subjects.BUILD_WORKER, key, None, expected=version.sequence)
                 return

@@ -132,7 +132,7 @@ class Worker:
     async def _read_pool(self) -> None:
         """Heartbeats must be more frequent than the pool's TTL is long."""
         with contextlib.suppress(SteerError):
-            version = await records.get(self._bus, subjects.BUILD_POOL, self._key[:1])
+            version = await records.get_own(self._bus, subjects.BUILD_POOL, self._key[:1])
             pool = version.record if version is not None and isinstance(version.record, BuildPool) else BuildPool()
             self.heartbeat_seconds = min(self._config.heartbeat_seconds, pool.lease_ttl_seconds / 3)
 
