@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from services.scheduler.placement import Placed, Request
@@ -13,6 +13,9 @@ from shared.service import MAX_BATCH, Change, Decision
 from shared.subjects import Key, Kind
 
 FULL = MAX_BATCH * 3 // 4
+REASONS_AFTER = timedelta(seconds=60)
+"""What waits is placed as soon as something cures it. What does not cure it may still change its reasons: they are looked
+at anew now and then."""
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Draft:
     wakes: list[datetime] = field(default_factory=list)
     waiting: list[Request] = field(default_factory=list)
     cause: int = 0
+    ended: set[Key] = field(default_factory=set)
+    """The notices that were taken back."""
 
     @property
     def incarnation(self) -> int:
@@ -62,12 +67,14 @@ class Draft:
     def end_notice(self, kind: str) -> None:
         """Take a notice back: its episode is over."""
         key = (SERVICE, kind, *self.key)
-        if self.state.get(subjects.NOTICE, key, Notice) is not None:
+        if self.state.get(subjects.NOTICE, key, Notice) is not None and key not in self.ended:
+            self.ended.add(key)
             self.change(subjects.NOTICE, key, None)
 
     def short(self, placed: Placed, request: Request, missing: int, wanted: int) -> None:
         """`missing` of the `wanted` replicas wait, with the reasons that account for every node."""
         self.waiting.append(request)
+        self.wake(self.now + REASONS_AFTER)
         self.reasons["pending"] = {"missing": missing, "wanted": wanted, **placed.reasons}
         filters = ", ".join(sorted(placed.reasons.get("rejected", {}))) or "no nodes"
         message = f"{missing} of {wanted} replicas have no place: {filters}"

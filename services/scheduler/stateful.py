@@ -72,7 +72,8 @@ def converge_one(
     if not any(item.node_drains for item in running):
         draft.end_notice("drain_held")
     keeps = [item for item in running if item in blocked]
-    if wanted and not keeps and not draft.changes:
+    moving = any(change.kind is not subjects.NOTICE for change in draft.changes)
+    if wanted and not keeps and not moving:
         gone = next((item for item in running if item not in blocked), None)
         start_one(key, blocked, gone, deployment, template, draft)
 

@@ -212,6 +212,19 @@ def test_what_has_no_place_says_why_and_is_placed_when_capacity_comes(world: Wor
     assert not any(name.startswith("no_capacity") for name in world.notices())
 
 
+def test_the_reasons_of_what_waits_are_brought_up_to_date(world: World) -> None:
+    world.node("n1", memory=100)
+    world.environment(1)
+    world.release(1)
+    id = world.deploy(1)
+    world.settle()
+    world.node("n2", cpu=50)
+    world.settle()
+    world.advance(61)
+    pending = world.decision("deployment", (*ENV, id)).reasons["pending"]
+    assert pending["rejected"] == {"memory": 1, "cpu": 1}
+
+
 def test_w4_a_standing_want_of_capacity_is_told_once(world: World) -> None:
     world.node("n1", memory=100)
     world.environment(1)

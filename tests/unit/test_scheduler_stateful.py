@@ -188,6 +188,19 @@ def test_w23_a_drain_is_held_by_a_stateful_replica_and_says_so(world: Stateful) 
     assert node_of(world) == pin
 
 
+def test_a_notice_that_ends_does_not_hold_the_start(world: Stateful) -> None:
+    pin = node_of(world)
+    world.publish(subjects.NODE_CONTROL, (pin,), NodeControl(drain=True))
+    world.settle()
+    assert f"drain_held/{'/'.join(ENV)}" in world.notices()
+    ((key, _),) = world.replicas().items()
+    world.report(key, "failed", exit_code=1)
+    world.publish(subjects.NODE_CONTROL, (pin,), NodeControl())
+    world.settle()
+    assert len(world.replicas("run")) == 1
+    assert f"drain_held/{'/'.join(ENV)}" not in world.notices()
+
+
 def test_an_unhealthy_stateful_replica_is_stopped_before_another_starts(world: Stateful) -> None:
     ((key, _),) = world.replicas().items()
     world.report(key, "unhealthy", healthy_since=world.now)
