@@ -14,6 +14,7 @@ from services.cli import (
     explain,
     history,
     nodes,
+    pools,
     reading,
     scale,
     status,
@@ -23,6 +24,7 @@ from services.cli import (
 from services.cli import sweep as sweeping
 from services.cli.exits import MEANINGS, Exit, code_of
 from services.cli.output import say
+from services.cli.server import server
 from shared.errors import SteerError
 
 CODES = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
@@ -57,11 +59,13 @@ app.command("snapshots")(volumes.snapshots)
 app.command("history")(history.command)
 app.command("events")(events.command)
 app.add_typer(sweeping.sweep, name="sweep")
+app.command("call")(pools.call)
 app.command("build")(builds.build)
 app.command("builds")(builds.builds)
 app.command("cancel")(builds.cancel)
 app.command("workers")(builds.workers)
 app.add_typer(builds.logs, name="logs")
+app.add_typer(server, name="server")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli import fleet, names, waits
+from services.cli import fleet, names, pools, waits
 from services.cli.exits import Failed, Refused
 from services.cli.fleet import Replica
 from services.cli.output import Format, Output, as_json, line, table
@@ -26,6 +26,7 @@ from shared.runtime.bus import Bus
 from shared.service import Version
 from shared.subjects import Key, Kind
 
+FUNCTION = subjects.FUNCTION.name
 THINGS: dict[int, tuple[Kind, ...]] = {
     1: (subjects.NODE, subjects.NODE_CONTROL, subjects.NODE_STATUS),
     2: (subjects.ASSIGNMENT, subjects.INSTANCE),
@@ -62,12 +63,20 @@ def command(
         str,
         typer.Argument(metavar="THING", help="node, node/assignment, project/app/environment, or …/deployment id."),
     ],
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="After the word function: namespace/function.")] = "",
     *,
     last: Annotated[int, typer.Option(help="How many decisions to show, the newest.", min=1)] = 10,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
 ) -> None:
     """Say why something is where it is, why it is not running, and what it waits for."""
+    if name:
+        if thing != FUNCTION:
+            raise Refused(
+                f"{thing} {name}: only a function is told by a word and its name, as in: explain function a/b"
+            )
+        pools.explain_function(name, data, output)
+        return
     kind, key = _thing(thing)
 
     async def work(bus: Bus) -> None:

@@ -6,7 +6,9 @@ from shared.model.assignment import Assignment, Instance
 from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.domain import Domain
 from shared.model.environment import Environment
+from shared.model.function import Function
 from shared.model.node import Fleet, Node, NodeControl, NodeStatus
+from shared.model.pool import Pool, PoolPlacement
 from shared.model.release import DeployRequest, Release
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, Routed, RouteManifest
 from shared.model.service import DecisionRecord, Notice, Term
@@ -27,6 +29,8 @@ def summary(record: BaseModel | None) -> str:
             return _of_deployments(record)
         case HostRoutes() | L4Route() | InternalService() | FunctionRoute() | RouteManifest() | Routed():
             return _of_routes(record)
+        case Function() | PoolPlacement() | Pool():
+            return _of_pools(record)
         case Term():
             return f"led by {record.holder}"
         case DecisionRecord():
@@ -118,6 +122,22 @@ def _of_routes(record: HostRoutes | L4Route | InternalService | FunctionRoute | 
             return f"version {record.version}, covers {record.covers}, {record.hosts} hosts"
         case Routed():
             return f"route version {record.version}, active release of sequence {record.active_sequence}"
+
+
+def _of_pools(record: Function | PoolPlacement | Pool) -> str:
+    match record:
+        case Function():
+            worker = f"worker {record.pooling.worker}" if record.pooling.worker else "alone"
+            return _joined(record.runtime, f"{record.handler} of {record.artifact}", worker)
+        case PoolPlacement() if record.rejected:
+            return f"rejected: {record.reason}"
+        case PoolPlacement():
+            moves = f"runs in {record.moving_from} until it is ready" if record.moving_from else ""
+            queued = f"queued for {record.queued_for}: {record.reason}" if record.queued_for else ""
+            return _joined(f"in {record.pool}" if record.pool else "nowhere yet", moves, queued)
+        case Pool():
+            fill = f"{len(record.members)} of {record.limit} members: {' '.join(record.members)}"
+            return _joined(fill, f"{record.waiting_count} waiting" if record.waiting_count else "")
 
 
 def _endpoints(count: int) -> str:
