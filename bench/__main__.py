@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import builder, durable, failover, placing, reaction, trace
+from bench import builder, day, durable, failover, flat, placing, reaction, trace
 from bench.harness import Figure, Group, Options, Row
 from bench.report import table, write
 
@@ -20,6 +20,8 @@ RESULTS = Path(__file__).parent / "results.json"
 GROUPS: Mapping[str, Group] = {
     "placing": placing.run,
     "trace": trace.run,
+    "flat": flat.run,
+    "day": day.run,
     "durable": durable.run,
     "reaction": reaction.run,
     "failover": failover.run,

@@ -43,6 +43,10 @@ class History:
         """A record of a user or a doer."""
         self._append(raw(kind.subject(*key), codec.encode(record)), kind, key, record)
 
+    @property
+    def state(self) -> State:
+        return self._state
+
     def node_names(self) -> list[str]:
         return sorted(key[0] for key in self._state.tables[subjects.NODE])
 
