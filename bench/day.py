@@ -197,9 +197,9 @@ def ours(load: Sequence[Caller], seconds: int) -> Result:
 class Seeded:
     """One environment under the formulas of the seed: reference sections 9 and 10.
 
-    Serverless, every 5 s: `clamp(ceil(in flight / max_concurrency), floor, max)`. Scale to zero, every 15 s: none after the
-    idle timeout. Both see what was in flight at the last sample, every 15 s, never what is parked. A wake makes it one; a
-    request that is held does not wake again, and no wake counts within ten seconds of the last.
+    Serverless, every 5 s: `clamp(ceil(in flight / max_concurrency), floor, max)`. Scale to zero, every 15 s: none after
+    the idle timeout. Both see what was in flight at the last sample, every 15 s, never what is parked. A wake makes it
+    one; a request that is held does not wake again, and no wake counts within ten seconds of the last.
     """
 
     caller: Caller
