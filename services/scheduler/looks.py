@@ -1,8 +1,9 @@
 """What a pass has looked at, and `settle`: which of it needs no second look, and when the rest is due."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from services.scheduler.placement import Request
 from services.scheduler.state import State, Target
@@ -12,8 +13,7 @@ MAX_WAITING = 2
 """What one workload can wait for at a time: a place for the set that serves, and one for the set of a deployment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """What a pass found out about one target: when to look again, and what it could not place.
 
     `mark` and `capacity` are the marks that the pass saw: where they have moved since, the target is looked at again.

@@ -7,9 +7,8 @@ and the few nodes looked at cost, not what the cluster does.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.scheduler.cluster import Cluster
 from services.scheduler.fitting import UNLIMITED, Request, ruled_out, too_full
@@ -24,8 +23,7 @@ Crowded = tuple[int, str, str, int]
 NOTHING: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """The nodes in the order in which they were picked, how many replicas found none, and why (see `rejections`)."""
 
     nodes: tuple[str, ...]

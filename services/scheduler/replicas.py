@@ -6,9 +6,9 @@ it has not become healthy by its deadline.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
+from typing import NamedTuple
 
 from services.scheduler.draft import Draft
 from services.scheduler.state import State, Target
@@ -27,8 +27,7 @@ MAX_BACKOFF_SECONDS = 300
 RESET_AFTER_HEALTHY_SECONDS = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(NamedTuple):
     """An assignment with what is known of it. `instance_at` is the server's timestamp of the instance's report."""
 
     key: Key

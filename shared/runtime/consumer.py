@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -29,8 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of the log. `at` is the server's timestamp."""
 
     subject: str

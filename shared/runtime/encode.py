@@ -6,8 +6,8 @@ except for those of the batch and the fence, which the committer adds (`commit`)
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -27,8 +27,7 @@ EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """One message to be stored, and the record in it (None = a tombstone).
 
     `expected` is the last sequence that its subject must have; `restores` the sequence of the version it repeats.

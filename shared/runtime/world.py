@@ -7,7 +7,6 @@ its newest valid one, so that a state is the same whether it was loaded or follo
 
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -113,9 +112,8 @@ class World:
             self.unreadable.pop(message.subject, None)  # the answer to a malformed subject
             return
         log.warning("a message cannot be read", sequence=message.sequence, error=printable(str(error))[:2000])
-        kept = replace(
-            message, body=message.body[:MAX_REJECTED_BODY_BYTES]
-        )  # a flood of large ones must not fill memory
+        # a flood of large ones must not fill memory
+        kept = message._replace(body=message.body[:MAX_REJECTED_BODY_BYTES])
         self.unreadable[message.subject] = kept
         self.folded += 1
 

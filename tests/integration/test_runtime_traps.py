@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,7 +124,7 @@ async def test_trap_4_a_message_that_is_too_large_with_its_headers_is_refused_be
         await bus.request("steer.node_control.n1", body, {"Steer-Cause": "1" * 200})
     committer = Committer(bus.settings, "scheduler", "test")
     committer.term = 1
-    message = replace(outgoing(Change(NODE_CONTROL, ("n1",), NodeControl())), body=body)
+    message = outgoing(Change(NODE_CONTROL, ("n1",), NodeControl()))._replace(body=body)
     with pytest.raises(InvalidRecord, match=r"bytes and \d+ of headers"):
         await committer.commit([message])
     await committer.close()
