@@ -1,0 +1,20 @@
+"""A route table as the configuration of a proxy: pure functions, the same bytes for the same table.
+
+`caddy` gives Caddy's JSON (2.9 or newer), `haproxy` the text of HAProxy (2.6 or newer). Both start from a `Plan`: the
+table without what has not its form. Records come from the log, so nothing in them is trusted: a hostname, a prefix or an
+address that is none is left out and said (`left_out`), and free text is escaped for the syntax it goes into.
+
+What both do: hosts before wildcards, longest prefix first, by whole segments, on the decoded path; another endpoint when
+a connection fails; 404 without a route, 503 without an endpoint; hosts that scale to zero or have a limit of concurrent
+requests go to an activator, which holds the requests. What one of them cannot do is said in `left_out`, too.
+
+Internal services and functions are reached by their callers directly, and are not rendered.
+"""
+
+from services.routes.render import caddy, haproxy
+from services.routes.render.options import Options
+from services.routes.render.plan import Rendered, Routes
+
+FORMATS = {"caddy": caddy.render, "haproxy": haproxy.render}
+
+__all__ = ["FORMATS", "Options", "Rendered", "Routes", "caddy", "haproxy"]

@@ -1,0 +1,159 @@
+"""Caddy's JSON (2.9 or newer).
+
+Caddy puts values in place of `{…}` in most strings, so the braces of free text are escaped. It matches paths without
+regard to case, so prefixes are matched by an expression. A standard Caddy has neither a rate limit nor L4 routes.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from services.routes.render.options import Options
+from services.routes.render.plan import Closed, Plan, Rendered, Routes, Site, plan
+from shared.model.route import Endpoint
+
+TRY_SECONDS = 5
+TRY_EVERY_MILLIS = 50
+FAIL_SECONDS = 2
+DIAL_SECONDS = 1
+STICKY_COOKIE = "steer_sticky"
+_NEVER = base64.b64encode(b"$2a$04$" + b"." * 53).decode()
+"""A bcrypt hash of nothing known."""
+
+Json = dict[str, Any]
+
+
+def render(routes: Routes, options: Options = Options()) -> Rendered:  # noqa: B008 - a frozen value
+    """The configuration as JSON, keys sorted. The answer to its `/id/<mark>` tells whether it is in force."""
+    planned = plan(routes, options)
+    body = orjson.dumps(_configuration(planned, options), option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
+    hosts: dict[str, set[str]] = {}
+    for site in planned.sites:
+        if site.to == "endpoints":
+            hosts.setdefault(site.hostname, set()).add(site.environment)
+    environments = {host: next(iter(names)) for host, names in hosts.items() if len(names) == 1}
+    return Rendered(body.decode() + "\n", (*planned.left_out, *_left_out(planned)), environments)
+
+
+def _left_out(planned: Plan) -> list[str]:
+    limited = [f"{site.hostname}{site.prefix}: rate_limit needs a module of Caddy" for site in planned.sites]
+    wanted = [text for text, site in zip(limited, planned.sites, strict=True) if site.rate_limit]
+    return wanted + [f"port {port.number}: L4 routes need a module of Caddy" for port in planned.ports]
+
+
+def _configuration(planned: Plan, options: Options) -> Json:
+    servers = {"http": _server(planned, options, options.http, https=False)}
+    if options.https:
+        servers["https"] = _server(planned, options, options.https, https=True)
+    http: Json = {"servers": servers, "metrics": {"per_host": True}}
+    if options.https:
+        http["https_port"] = _port(options.https)
+    http["http_port"] = _port(options.http)
+    return {"admin": {"listen": options.admin, "config": {"persist": False}}, "apps": {"http": http}}
+
+
+def _server(planned: Plan, options: Options, address: str, *, https: bool) -> Json:
+    routes = [
+        {
+            "match": [{"host": [hostname]}],
+            "handle": [{"handler": "subroute", "routes": [_route(site, options, https) for site in sites]}],
+        }
+        for hostname, sites in groupby(planned.sites, key=lambda site: site.hostname)
+    ]
+    nothing: Json = {"handle": [{"handler": "static_response", "status_code": 404, "body": "no route\n"}]}
+    if options.mark and not https:
+        nothing["@id"] = options.mark
+    automatic = {"disable_redirects": True} if https else {"disable": True}
+    return {"listen": [address], "automatic_https": automatic, "routes": [*routes, nothing]}
+
+
+def _route(site: Site, options: Options, https: bool) -> Json:
+    route: Json = {"handle": _handlers(site, options, https)}
+    if site.prefix:
+        route["match"] = [{"path_regexp": {"pattern": f"^{re.escape(site.path)}(/|$)"}}]
+    return route
+
+
+def _handlers(site: Site, options: Options, https: bool) -> list[Json]:
+    if site.middleware.redirect_https and options.https and not https:
+        port = _port(options.https)
+        host = "{http.request.host}" + ("" if port == 443 else f":{port}")
+        location = {"Location": [f"https://{host}{{http.request.uri}}"]}
+        return [{"handler": "static_response", "status_code": 308, "headers": location}]
+    return [*_middleware(site), _target(site, options)]
+
+
+def _middleware(site: Site) -> list[Json]:
+    """In the order: addresses, user, size, compression."""
+    said = site.middleware
+    found: list[Json] = []
+    if site.allowlist is not None:
+        found.append(_only_from(site.allowlist))
+    if site.auth is not None:
+        found.append(_authentication(site))
+    if said.max_body_bytes:
+        found.append({"handler": "request_body", "max_size": said.max_body_bytes})
+    if said.compress:
+        found.append({"handler": "encode", "encodings": {"gzip": {}}, "prefer": ["gzip"]})
+    return found
+
+
+def _only_from(networks: Sequence[str]) -> Json:
+    refusal: Json = {"handle": [{"handler": "static_response", "status_code": 403, "body": "not from here\n"}]}
+    if networks:
+        refusal["match"] = [{"not": [{"remote_ip": {"ranges": list(networks)}}]}]
+    return {"handler": "subroute", "routes": [refusal]}
+
+
+def _authentication(site: Site) -> Json:
+    if isinstance(site.auth, Closed) or site.auth is None:
+        account = {"username": "nobody", "password": _NEVER}
+    else:
+        digest = base64.b64encode(site.auth.password_hash.encode()).decode()
+        account = {"username": literal(site.auth.username), "password": digest}
+    basic = {"hash": {"algorithm": "bcrypt"}, "accounts": [account]}
+    return {"handler": "authentication", "providers": {"http_basic": basic}}
+
+
+def _target(site: Site, options: Options) -> Json:
+    if site.to == "activator":
+        return _proxy(options.activators, {"policy": "round_robin"}, flush=True)
+    if site.to == "endpoints":
+        sticky = {"policy": "cookie", "name": STICKY_COOKIE, "fallback": {"policy": "least_conn"}}
+        policy = sticky if site.middleware.sticky_sessions else {"policy": "random_choose", "choose": 2}
+        return _proxy(_addresses(site.endpoints), policy)
+    return {"handler": "static_response", "status_code": 503, "body": "no endpoint\n"}
+
+
+def _proxy(addresses: Sequence[str], policy: Json, *, flush: bool = False) -> Json:
+    proxy: Json = {
+        "handler": "reverse_proxy",
+        "upstreams": [{"dial": address} for address in addresses],
+        "load_balancing": {
+            "selection_policy": policy if len(addresses) > 1 or policy["policy"] == "cookie" else {"policy": "first"},
+            "try_duration": f"{TRY_SECONDS}s",
+            "try_interval": f"{TRY_EVERY_MILLIS}ms",
+        },
+        "health_checks": {"passive": {"fail_duration": f"{FAIL_SECONDS}s"}},
+        "transport": {"protocol": "http", "dial_timeout": f"{DIAL_SECONDS}s", "versions": ["1.1"]},
+    }
+    if flush:
+        proxy["flush_interval"] = -1
+    return proxy
+
+
+def _addresses(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
+    return tuple(endpoint.address for endpoint in endpoints)
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def literal(text: str) -> str:
+    """Text in which Caddy puts nothing in the place of braces."""
+    return text.replace("{", "\\{").replace("}", "\\}")

@@ -1,0 +1,29 @@
+"""What a configuration says beside the routes: where the proxy listens, and where the activators are."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Addresses are `host:port`, with an empty host for all addresses. They come from an operator and are trusted.
+
+    Without `https` nothing redirects to it. `certificates` is a directory of PEM files for HAProxy; Caddy gets its own
+    certificates. `admin` is Caddy's admin API; `socket` a path on which HAProxy answers questions. `l4_host` is where
+    public ports are opened. `mark` names the version inside the configuration, so that the proxy can be asked for it.
+    """
+
+    http: str = ":80"
+    https: str = ""
+    certificates: str = ""
+    activators: tuple[str, ...] = ()
+    admin: str = "127.0.0.1:2019"
+    socket: str = ""
+    l4_host: str = ""
+    mark: str = ""
+
+    @property
+    def reserved_ports(self) -> frozenset[int]:
+        """Ports that no public L4 port may take."""
+        addresses = (self.http, self.https, self.admin, *self.activators)
+        tails = (address.rpartition(":")[2] for address in addresses)
+        return frozenset(int(tail) for tail in tails if tail.isdigit())

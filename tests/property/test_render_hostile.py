@@ -1,0 +1,146 @@
+"""Nothing in a record breaks out of the syntax of a configuration, whatever it contains."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.routes.render import FORMATS, Options
+from shared.model.domain import BasicAuth, Middleware
+from shared.model.environment import RateLimit
+from shared.model.route import Endpoint, HostRoutes, HTTPRoute, L4Route
+from tests.table import BCRYPT, Table
+
+HOSTILE = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(
+        [
+            "a\nglobal\n",
+            "x } y",
+            '"',
+            "'",
+            "\\",
+            "\\x0a",
+            "{env.HOME}",
+            "{{",
+            "}",
+            "$HOME",
+            "# x",
+            "a b",
+            "\x00",
+            "\ud800",
+        ]
+    ),
+    st.from_regex(r"[a-z0-9.-]{1,10}:[0-9]{1,5}", fullmatch=True),
+    st.from_regex(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]{1,4}){1,3}", fullmatch=True),
+    st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5}){1,2}", fullmatch=True),
+)
+DIRECTIVES = re.compile(
+    r"(global|maxconn|hard-stop-after|stats|description|defaults|mode|timeout|balance|retries|option|retry-on|"
+    r"default-server|frontend|bind|http-request|use_backend|acl|backend|listen|server|userlist|user|stick-table|"
+    r"compression|cookie|tcp-request|#)"
+)
+PLACEHOLDERS = {"{http.request.host}", "{http.request.uri}"}
+
+
+@st.composite
+def routes(draw: st.DrawFn, hostname: str) -> HTTPRoute:
+    middleware = Middleware.model_construct(
+        redirect_https=draw(st.booleans()),
+        compress=draw(st.booleans()),
+        basic_auth=draw(
+            st.none()
+            | st.builds(BasicAuth.model_construct, username=HOSTILE, password_hash=st.one_of(st.just(BCRYPT), HOSTILE))
+        ),
+        ip_allowlist=tuple(draw(st.lists(st.one_of(HOSTILE, st.ip_addresses().map(str)), max_size=3))),
+        max_body_bytes=draw(st.integers(0, 10**12)),
+        sticky_sessions=draw(st.booleans()),
+    )
+    limit = RateLimit.model_construct(requests_per_second=draw(st.floats(0, 10**9)), burst=draw(st.integers(0, 10**6)))
+    return HTTPRoute.model_construct(
+        hostname=hostname,
+        path_prefix=draw(st.one_of(st.just(""), HOSTILE)),
+        environment=draw(HOSTILE),
+        middleware=draw(st.sampled_from([None, middleware])),
+        endpoints=tuple(draw(st.lists(ENDPOINTS, max_size=3))),
+        cold=draw(st.booleans()),
+        via_activator=draw(st.booleans()),
+        rate_limit=draw(st.sampled_from([None, limit])),
+    )
+
+
+ENDPOINTS = st.builds(Endpoint.model_construct, assignment=HOSTILE, node=HOSTILE, address=HOSTILE)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Table:
+    hosts = {
+        name: HostRoutes.model_construct(hostname=name, routes=tuple(draw(st.lists(routes(name), max_size=3))))
+        for name in draw(st.lists(HOSTILE, max_size=3, unique=True))
+    }
+    ports = {
+        number: L4Route.model_construct(
+            public_port=number,
+            protocol=draw(st.sampled_from(["tcp", "udp"])),
+            environment=draw(HOSTILE),
+            endpoints=tuple(draw(st.lists(ENDPOINTS, max_size=3))),
+        )
+        for number in draw(st.sets(st.integers(-1, 70_000), max_size=2))
+    }
+    return Table(hosts, ports)
+
+
+OPTIONS = st.sampled_from([Options(), Options(https=":443", certificates="/c", activators=("10.9.9.9:9",), mark="m")])
+
+
+def strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, each in value.items():
+                yield key
+                yield from strings(each)
+        case list():
+            for each in value:
+                yield from strings(each)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables(), OPTIONS)
+def test_every_line_of_haproxy_is_a_directive_of_ours_and_printable(table: Table, options: Options) -> None:
+    body = FORMATS["haproxy"](table, options).body
+    sections = {"global": 1, "defaults": 1, "frontend": 1}
+    for line in body.split("\n"):
+        assert line.isascii() and (line.isprintable() or not line)
+        words = line.split()
+        assert not words or DIRECTIVES.fullmatch(words[0]), line
+        if words and words[0] in sections:
+            sections[words[0]] -= 1
+        if words[:1] == ["server"]:
+            assert re.fullmatch(r"server (s\d+(_[\w.-]+)?|a\d+) [\w.\[\]:-]+:\d+( cookie [a-z0-9]+)?", line.strip()), (
+                line
+            )
+        if words[:1] not in (["http-request"], ["use_backend"], ["#"]):
+            assert not set(line) & set("{}\"'`$"), line
+    assert not any(sections.values())
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables(), OPTIONS)
+def test_caddy_gets_json_in_which_no_text_of_a_record_is_replaced(table: Table, options: Options) -> None:
+    configuration = json.loads(FORMATS["caddy"](table, options).body)
+    assert set(configuration) == {"admin", "apps"} and set(configuration["apps"]) == {"http"}
+    for text in strings(configuration):
+        if not text.startswith("^/"):  # an expression, in which nothing is replaced
+            assert set(re.findall(r"(?<!\\)\{[^}]*\}?", text)) <= PLACEHOLDERS
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables(), OPTIONS)
+def test_what_is_left_out_is_said_on_one_line(table: Table, options: Options) -> None:
+    for name in FORMATS:
+        assert all(text.isprintable() and text.isascii() for text in FORMATS[name](table, options).left_out)
