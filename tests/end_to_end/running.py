@@ -53,10 +53,10 @@ async def steer(*arguments: str, data: Path) -> tuple[int, str, str]:
 
 
 @asynccontextmanager
-async def up(data: Path) -> AsyncIterator[Up]:
+async def up(data: Path, exec_root: Path = SHOP) -> AsyncIterator[Up]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "services.cli", "up", "-o", "json", "--data", str(data)),
-        *("--exec-root", str(SHOP), "--node", "n1", "--label", "region=north", "--port", str(free_port())),
+        *("--exec-root", str(exec_root), "--node", "n1", "--label", "region=north", "--port", str(free_port())),
         cwd=ROOT,
         env=environment(),
         stdout=asyncio.subprocess.PIPE,

@@ -1,0 +1,3 @@
+"""How to say hello."""
+
+HELLO = {"en": "hello", "nl": "hallo", "it": "ciao"}
