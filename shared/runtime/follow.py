@@ -9,8 +9,9 @@ Where it differs during a load, the load overlapped a version that is not closed
 where it differs after that, everything is loaded anew, while the last good version goes on being served.
 
 With `name`, what is served is acknowledged on `steer.live.proxy.<name>`: when the body of the loop is done with a
-version, and every 5 s. A replica that drains is stopped only after this. With `cache`, every version is also kept in a
-file, and a process that starts while the bus is away serves from it.
+version, and every 5 s. A replica that drains is stopped only after this. A consumer that can fail to apply a version, or
+that has a load to report at once, gives a `Report`. With `cache`, every version is also kept in a file, and a process
+that starts while the bus is away serves from it.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from shared.runtime.paced import Paced
 from shared.runtime.route_table import RouteTable, RouteVersion, match, read_cache, write_cache
 from shared.subjects import ROUTE_SUBJECTS
 
-__all__ = ["RouteVersion", "follow_routes", "match"]
+__all__ = ["Report", "RouteVersion", "follow_routes", "match"]
 
 log = structlog.get_logger(__name__)
 
@@ -42,12 +43,48 @@ DemandNow = Callable[[], Mapping[str, Demand]]
 """The load by environment (`project/app/environment`), asked for each acknowledgement."""
 
 
+class Report:
+    """What a consumer says of itself beside the version that it serves.
+
+    While it has `failed` with a version, the end of the loop's body acknowledges nothing: the sample goes on to name the
+    version before, with the error. `applied` acknowledges a version that came about later.
+    """
+
+    def __init__(self, demand: DemandNow | None = None) -> None:
+        self.demand: DemandNow = demand or dict
+        self.error = ""
+        self.serves: RouteVersion | None = None
+        self._soon: Callable[[], None] = lambda: None
+
+    def changed(self) -> None:
+        """Send a sample at once, four a second at most: the demand is another."""
+        self._soon()
+
+    def failed(self, reason: str) -> None:
+        self.error = reason
+        self._soon()
+
+    def applied(self, version: RouteVersion) -> None:
+        self.error = ""
+        self.serves = version
+        self._soon()
+
+    def finished(self, version: RouteVersion) -> None:
+        """The body of the loop is done with the version."""
+        if not self.error:
+            self.applied(version)
+
+    def sent_by(self, soon: Callable[[], None]) -> None:
+        self._soon = soon
+
+
 async def follow_routes(
     bus: Bus | Awaitable[Bus],
     *,
     name: str | None = None,
     cache: Path | None = None,
     demand: DemandNow | None = None,
+    report: Report | None = None,
 ) -> AsyncGenerator[RouteVersion, None]:
     """Every version of the routes from now on, the one in force first. Ends never; close it to stop.
 
@@ -55,7 +92,7 @@ async def follow_routes(
     it is there, and it is closed at the end. Under load versions are skipped, never mixed: the next one given is the
     newest that is complete.
     """
-    session = _Session(name, cache, demand)
+    session = _Session(name, cache, report or Report(demand))
     connecting = asyncio.ensure_future(bus) if isinstance(bus, Awaitable) else None
     try:
         cached = session.from_cache()
@@ -90,29 +127,29 @@ async def _end(connecting: asyncio.Future[Bus]) -> None:
 class _Session:
     """One consumer of routes: the table that is built, the version that is served, and what runs beside them."""
 
-    def __init__(self, name: str | None, cache: Path | None, demand: DemandNow | None) -> None:
+    def __init__(self, name: str | None, cache: Path | None, report: Report) -> None:
         self.bus: Bus | None = None
         self._name = name
         self._cache = cache
-        self._demand = demand
+        self._report = report
         self._table = RouteTable()
         self._given: RouteVersion | None = None
-        self._applied: RouteVersion | None = None
+        self._cached: RouteVersion | None = None
         self._error = ""
         self._acknowledging = Paced(self._acknowledge, ACKNOWLEDGE_AT_MOST_EVERY, ACKNOWLEDGE_SECONDS)
         self._caching = Paced(self._write_cache, CACHE_AT_MOST_EVERY)
+        report.sent_by(self._acknowledging.soon)
 
     def from_cache(self) -> RouteVersion | None:
         found = read_cache(self._cache) if self._cache is not None else None
         if found is not None:
-            self._given = found
+            self._given = self._cached = found
             log.info("serving routes from the cache", version=found.number, path=str(self._cache))
         return found
 
     def applied(self, version: RouteVersion) -> None:
         """The consumer is done with it."""
-        self._applied = version
-        self._acknowledging.soon()
+        self._report.finished(version)
         self._caching.soon()
 
     def start(self) -> None:
@@ -124,6 +161,10 @@ class _Session:
     async def stop(self) -> None:
         await self._acknowledging.stop()
         await self._caching.stop()
+        try:
+            await self._write_cache()
+        except OSError as error:
+            log.warning("the last version is not in the cache", path=str(self._cache), reason=str(error))
 
     async def versions(self, follower: Follower) -> AsyncGenerator[RouteVersion, None]:
         """Each version that is complete and whose digest agrees, if it differs from the one given before."""
@@ -161,16 +202,17 @@ class _Session:
     async def _acknowledge(self) -> None:
         if self.bus is None or self._name is None or not self.bus.connected.is_set():
             return
-        applied = self._applied
+        serves = self._report.serves
         sample = ProxySample(
-            version=applied.number if applied else 0,
-            digest=applied.digest if applied else "",
-            error=self._error,
-            demand=dict(self._demand()) if self._demand else {},
+            version=serves.number if serves else 0,
+            digest=serves.digest if serves else "",
+            error=self._report.error or self._error,
+            demand=dict(self._report.demand()),
         )
         await self.bus.publish(subjects.live_proxy(self._name), codec.encode(sample))
 
     async def _write_cache(self) -> None:
-        applied = self._applied
-        if self._cache is not None and applied is not None and applied.number:
-            await asyncio.to_thread(write_cache, self._cache, applied)
+        serves = self._report.serves
+        if self._cache is not None and serves is not None and serves.number and serves is not self._cached:
+            await asyncio.to_thread(write_cache, self._cache, serves)
+            self._cached = serves
