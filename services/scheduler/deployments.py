@@ -18,7 +18,7 @@ from services.scheduler.draft import Draft
 from services.scheduler.replace import end, start
 from services.scheduler.replicas import Replica, health_seconds
 from services.scheduler.stateful import blockers, start_one
-from services.scheduler.workload import Template
+from services.scheduler.workload import EPOCH, Template
 from shared import subjects
 from shared.codec import digest
 from shared.model.build import TERMINAL_STATES, BuildStatus
@@ -34,6 +34,9 @@ STARTING_SECONDS = 600
 STOPPING_SECONDS = 600
 ENDING_SECONDS = 300
 """How long the old set may take to go, after its drain window."""
+
+_TRANSITION = Transition(phase="pending", at=EPOCH)
+_PENDING = Deployment(phase="pending", version="", requested_at_sequence=0, phase_since=EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +76,13 @@ class Rollout:
 
 def begin(request: DeployRequest, sequence: int, now: datetime) -> Deployment:
     """The record that a request starts with."""
-    return Deployment(
-        phase="pending",
+    return _PENDING.replaced(
         version=request.version,
         rollback=request.rollback,
         requested_at_sequence=sequence,
         phase_since=now,
         deadline=now + timedelta(seconds=RELEASE_SECONDS),
-        transitions=(Transition(phase="pending", at=now),),
+        transitions=(_TRANSITION.replaced(at=now),),
     )
 
 
@@ -107,7 +109,7 @@ def enter(record: Deployment, step: Step, draft: Draft) -> Deployment:
     fixes = dict(step.fixes or {})
     if step.phase in ("failed", "canceled", "superseded"):
         fixes["error"] = step.reason
-    transition = Transition(phase=step.phase, at=draft.now, reason=step.reason)
+    transition = _TRANSITION.replaced(phase=step.phase, at=draft.now, reason=step.reason)
     return record.replaced(
         phase=step.phase,
         phase_since=draft.now,
@@ -117,13 +119,20 @@ def enter(record: Deployment, step: Step, draft: Draft) -> Deployment:
     )
 
 
+def _is_overdue(record: Deployment, draft: Draft) -> bool:
+    """Nothing is started any more: what would come of it comes too late."""
+    return record.deadline is not None and draft.now >= record.deadline
+
+
 def _overdue(record: Deployment, draft: Draft) -> Step | None:
     assert record.deadline is not None
-    if draft.now < record.deadline:
+    if not _is_overdue(record, draft):
         draft.wake(record.deadline)
         return None
-    pending = draft.reasons.get("pending")
-    why = f": {pending['missing']} of {pending['wanted']} replicas have no place" if pending else ""
+    why = ""
+    if pending := draft.recorded.get("pending"):
+        why = f": {pending['missing']} of {pending['wanted']} replicas have no place"
+        draft.reasons["unplaced"] = pending
     return Step("failed", f"not done with {record.phase} by its deadline{why}")
 
 
@@ -194,6 +203,8 @@ def _placing(rollout: Rollout, record: Deployment) -> Step | None:
     members = rollout.set_of(rollout.id)
     missing = record.replicas - sum(item.runs for item in members)
     if missing > 0:
+        if _is_overdue(record, rollout.draft):
+            return None
         lost = [item for item in members if item.assignment.desired == "run" and not item.live]
         placed = start(
             members, lost, rollout.id, missing, record.replicas, frozen_template(rollout, record), rollout.draft
@@ -219,6 +230,8 @@ def _stopping_old(rollout: Rollout, record: Deployment) -> Step | None:
 
 def _fill(rollout: Rollout, record: Deployment) -> None:
     """Start what the set lacks: at first where it is stateful, and again where a node was lost."""
+    if _is_overdue(record, rollout.draft):
+        return
     release = rollout.release
     if release is None or not release.service.stateful:
         _placing(rollout, record)

@@ -136,6 +136,24 @@ def test_what_cannot_be_placed_fails_at_its_deadline_with_the_count(world: World
     assert not any(name.startswith("no_capacity") for name in small.notices()), "its episode is over"
 
 
+def test_nothing_is_started_in_the_pass_that_finds_a_deployment_overdue(world: World) -> None:
+    world.release(2)
+    world.deploy(2)
+    world.settle()
+    for key in world.replicas(release=2):
+        world.report(key, "running")
+    world.settle()
+    world.silenced = {"n1", "n2", "n3"}
+    world.advance(179)
+    assert world.deployment(SECOND).phase == "healthchecking"
+    world.node("n4")
+    world.now += timedelta(seconds=1)
+    world.settle()
+    assert world.deployment(SECOND).phase == "failed"
+    started = [change for _, change in world.log if change.kind is subjects.ASSIGNMENT and change.key[0] == "n4"]
+    assert {change.record.release for change in started} == {"1"}, "the active release heals; release 2 is over"  # type: ignore[union-attr]
+
+
 def test_starting_has_its_deadline(world: World) -> None:
     world.release(2)
     world.deploy(2)
