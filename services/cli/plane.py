@@ -1,4 +1,4 @@
-"""A whole control plane on one machine: the embedded server, one instance of each service, and agents.
+"""A whole control plane on one machine: the embedded server, one instance of each service, agents and build workers.
 
 `start` brings it up in order, `stop` takes it down: first the services, so that nothing is replaced any more, then the
 agents with their replicas, then the server. The directory holds everything, and belongs to one plane at a time.
@@ -6,6 +6,7 @@ agents with their replicas, then the server. The directory holds everything, and
 
 import asyncio
 import fcntl
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import IO
 from services.cli.exits import Failed, TimedOut
 from services.cli.leaders import DECIDERS, leaders
 from services.cli.session import URL_FILE
+from services.cli.sources import STORE
 from services.cli.supervisor import Program, Supervisor, tail
 from services.cli.world import following
 from shared import subjects
@@ -62,11 +64,13 @@ class Plane:
         agents: Sequence[AgentSpec],
         say: Callable[[str], None],
         services: Sequence[str] = DECIDERS,
+        build_command: str = "",
     ) -> None:
         self.directory = directory.resolve()
         self._agents = agents
         self._say = say
         self._services = services
+        self._build_command = build_command
         self._server = EmbeddedServer()
         self._supervisor = Supervisor(self.directory / "logs", say)
         self._watch: asyncio.Task[None] | None = None
@@ -92,12 +96,25 @@ class Plane:
         finally:
             await bus.close()
         for service in self._services:
-            await self._supervisor.start(Program(service, f"services.{service}", environment=environment))
+            variables = environment | (self._sources() if service == "builder" else {})
+            await self._supervisor.start(Program(service, f"services.{service}", environment=variables))
+        if "builder" in self._services:
+            arguments = self._worker_arguments()
+            await self._supervisor.start(Program("workers", "services.builder.scaler", arguments, environment))
         for agent in self._agents:
             program = agent.program(self.directory / "agents")
             await self._supervisor.start(
                 Program(program.name, program.module, program.arguments, environment=environment)
             )
+
+    def _sources(self) -> dict[str, str]:
+        """Where `steer build --directory` puts what it packs, unless the environment names another place."""
+        name = "STEER_SOURCE_URL_BASE"
+        return {name: os.environ.get(name) or f"{(self.directory / STORE).as_uri()}/"}
+
+    def _worker_arguments(self) -> tuple[str, ...]:
+        own = ("--", "--command", self._build_command) if self._build_command else ()
+        return ("--data", str(self.directory / "workers"), *own)
 
     async def ready(self, bus: Bus) -> None:
         """Wait until every service is led and every node is alive. Raises `TimedOut` with what is missing."""

@@ -25,6 +25,9 @@ def command(
     ] = Path(),
     node: Annotated[str, typer.Option(help="The name of the node; by default that of this machine.")] = "",
     label: Annotated[list[str] | None, typer.Option(help="A label of the node, as region=north.")] = None,
+    build_command: Annotated[
+        str, typer.Option(help="What local build workers run, names in braces; by default buildctl.")
+    ] = "",
     port: Annotated[int | None, typer.Option(help="By default 4222, or the next free one.", min=1, max=65_535)] = None,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
@@ -39,7 +42,7 @@ def command(
             raise typer.BadParameter("a label is name=value", param_hint="--label")
     labels = {name: value for name, _, value in pairs}
     agent = AgentSpec(node or host_name(), exec_root.resolve(), labels)
-    run_alone(_up(Plane(data, [agent], lambda text: say(text, "yellow")), port, output))
+    run_alone(_up(Plane(data, [agent], lambda text: say(text, "yellow"), build_command=build_command), port, output))
 
 
 def host_name() -> str:
