@@ -9,7 +9,7 @@ Pure. Texts are compared by their UTF-8 bytes, which for Python's strings is the
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from json.encoder import encode_basestring as _quoted
 from operator import attrgetter
@@ -18,22 +18,26 @@ from typing import Any, NamedTuple
 from shared.model.function import Function, FunctionAccess
 
 SOLO_PREFIX = "_"
-_HELD = ("owned", "grants")
-SECTIONS = ("kv", "blob", "catalogs", "sql", "links", "secrets", "config", *_HELD)
+SECTIONS = ("kv", "blob", "catalogs", "sql", "links", "secrets", "config")
+"""What the function itself says, in the order of the document; `owned` and `grants` follow."""
+
+Said = tuple[Sequence[Any], ...]
+"""What a function says in each section."""
 
 _alias = attrgetter("alias")
 
 _BINDINGS: Mapping[str, Callable[[Any], str]] = {
-    "kv": lambda it: f'"alias":{_quoted(it.alias)},"store":{_quoted(it.store)},"table":{_quoted(it.table)}',
-    "blob": lambda it: f'"alias":{_quoted(it.alias)},"bucket":{_quoted(it.bucket)},"prefix":{_quoted(it.prefix)}',
-    "catalogs": lambda it: f'"alias":{_quoted(it.alias)},"catalog":{_quoted(it.catalog)}',
+    "kv": lambda it: f'{{"alias":{_quoted(it.alias)},"store":{_quoted(it.store)},"table":{_quoted(it.table)}}}',
+    "blob": lambda it: f'{{"alias":{_quoted(it.alias)},"bucket":{_quoted(it.bucket)},"prefix":{_quoted(it.prefix)}}}',
+    "catalogs": lambda it: f'{{"alias":{_quoted(it.alias)},"catalog":{_quoted(it.catalog)}}}',
     "sql": lambda it: (
-        f'"alias":{_quoted(it.alias)},"database":{_quoted(it.database)},"schema":{_quoted(it.schema_name)}'
+        f'{{"alias":{_quoted(it.alias)},"database":{_quoted(it.database)},"schema":{_quoted(it.schema_name)}}}'
     ),
-    "links": lambda it: f'"alias":{_quoted(it.alias)},"target":{_quoted(it.target)}',
+    "links": lambda it: f'{{"alias":{_quoted(it.alias)},"target":{_quoted(it.target)}}}',
 }
 """The members of a binding in the document, in order."""
 
+_EMPTY = {name: f'"{name}":[]' for name in SECTIONS}
 _ESCAPES = (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
 
 
@@ -78,31 +82,40 @@ def pool_of(namespace: str, name: str, function: Function, access: FunctionAcces
 
 
 def hash_of(function: Function, access: FunctionAccess | None) -> str:
-    """`access_hash` with what an access record says; one that repeats itself says no more than one that does not."""
+    """`access_hash` with what an access record says; one that repeats itself says no more than one that does not.
+
+    Those who share a pool say the same, so the hash of what is said is remembered.
+    """
     if access is None:
-        return access_hash(function, (), ())
-    return access_hash(function, set(access.owned), set(access.grants))
+        return _hash(_reader(SECTIONS)(function), (), ())
+    return _hash(_reader(SECTIONS)(function), tuple(sorted(set(access.owned))), tuple(sorted(set(access.grants))))
 
 
 def access_hash(
-    function: Function, owned: Iterable[str], grants: Iterable[str], sections: Sequence[str] = SECTIONS
+    function: Function, owned: Iterable[str], grants: Iterable[str], sections: tuple[str, ...] = SECTIONS
 ) -> str:
     """The first 16 hex digits of the SHA-256 of the access document. Texts that are not Unicode raise `ValueError`.
 
-    `sections` are the members of the document; an older form has no `sql`.
+    `sections` are those of the document before `owned`; an older form has no `sql`.
     """
     return sha256(access_document(function, owned, grants, sections)).hexdigest()[:16]
 
 
 def access_document(
-    function: Function, owned: Iterable[str], grants: Iterable[str], sections: Sequence[str] = SECTIONS
+    function: Function, owned: Iterable[str], grants: Iterable[str], sections: tuple[str, ...] = SECTIONS
 ) -> bytes:
-    names = tuple(name for name in sections if name not in _HELD)
-    parts = [
-        f'"{name}":[{_section(items, name)}]' if items else f'"{name}":[]'
-        for name, items in zip(names, _reader(names)(function), strict=True)
-    ]
-    parts += [f'"{name}":[{_strings(sorted(texts))}]' for name, texts in zip(_HELD, (owned, grants), strict=True)]
+    return _document(sections, _reader(sections)(function), tuple(owned), tuple(grants))
+
+
+@lru_cache(maxsize=65_536)
+def _hash(said: Said, owned: tuple[str, ...], grants: tuple[str, ...]) -> str:
+    return sha256(_document(SECTIONS, said, owned, grants)).hexdigest()[:16]
+
+
+def _document(sections: tuple[str, ...], said: Said, owned: tuple[str, ...], grants: tuple[str, ...]) -> bytes:
+    parts = [_section(name, items) if items else _EMPTY[name] for name, items in zip(sections, said, strict=True)]
+    parts.append(f'"owned":[{_strings(sorted(owned))}]')
+    parts.append(f'"grants":[{_strings(sorted(grants))}]')
     text = "{" + ",".join(parts) + "}"
     for character, escape in _ESCAPES:  # these stand in strings only, so the text may be searched as a whole
         if character in text:
@@ -111,16 +124,16 @@ def access_document(
 
 
 @cache
-def _reader(names: tuple[str, ...]) -> Callable[[Function], tuple[Sequence[Any], ...]]:
-    return attrgetter(*names)
+def _reader(sections: tuple[str, ...]) -> Callable[[Function], Said]:
+    return attrgetter(*sections)
 
 
-def _section(items: Sequence[Any], name: str) -> str:
+def _section(name: str, items: Sequence[Any]) -> str:
     write = _BINDINGS.get(name)
     if write is None:
-        return _strings(items)
+        return f'"{name}":[{_strings(items)}]'
     ordered = sorted(items, key=_alias) if len(items) > 1 else items
-    return ",".join(["{" + write(item) + "}" for item in ordered])
+    return f'"{name}":[' + ",".join([write(item) for item in ordered]) + "]"
 
 
 def _strings(texts: Sequence[str]) -> str:

@@ -91,11 +91,11 @@ class _Pass:
         looks: dict[Target, Look] = {key: Look(self.state.dirty_pools.get(key), plan.wake_at, plan.waits)}
         placed: list[Change] = []
         decisions: list[Decision] = []
+        marks, inside = self.state.dirty_functions, frozenset(plan.members)
         for function in _whose_place_it_is(self.state, plan):
-            looks[function] = Look(self.state.dirty_functions.get(function))
-            change = let_in(self.view, plan, function)
-            if change is not None:
-                placed.append(change)
+            looks[function] = Look(marks.get(function))
+            if function[1] in inside and self.state.is_new(function):
+                placed.append(let_in(self.view, plan, function))
                 continue
             step = decide_function(self.view, function)
             if step is not None and step.explain:
@@ -138,15 +138,16 @@ class _Pass:
 
 
 def _whose_place_it_is(state: State, plan: PoolPlan) -> list[Key]:
-    """The functions whose placement follows from the plan of a pool: who declares it and is, was or will be in it."""
+    """The functions whose placement follows from the plan of a pool, in order: who declares it and is, was or will be in
+    it, or waits for its turn; and where they are few, all that have changed."""
     namespace = plan.key.namespace
-    names = {*plan.members, *plan.queued, *(plan.before.members if plan.before is not None else ())}
-    functions = {(namespace, name) for name in names} | state.queuing.get(plan.key, set())
-    found = {function for function in functions if state.wanted.get(function) == plan.key}
     declared = state.groups.get(plan.key, ())
-    if len(declared) <= MAX_TOGETHER:
-        found.update(function for name in declared if (function := (namespace, name)) in state.dirty_functions)
-    return sorted(found)
+    names = {*plan.members, *plan.queued, *(plan.before.members if plan.before is not None else ())}
+    names.update(name for _, name in state.queuing.get(plan.key, ()))
+    if len(declared) > MAX_TOGETHER:
+        return [(namespace, name) for name in sorted(names) if state.wanted.get((namespace, name)) == plan.key]
+    changed = state.dirty_functions
+    return [(namespace, name) for name in declared if name in names or (namespace, name) in changed]
 
 
 def _decide_pool(state: State, plan: PoolPlan, placed: list[Change], now: datetime) -> Decision | None:
@@ -168,21 +169,21 @@ def _decide_pool(state: State, plan: PoolPlan, placed: list[Change], now: dateti
     if not plan.rebuilt:
         return Decision("pool", key, "who waits, and the limit", tuple(changes), explain=False)
     outcome, reasons = _explanation(state, plan)
-    cause = max([state.cause((key[0], name)) for name in reasons["joined"] or plan.members], default=0)
+    cause = state.newest(key[0], reasons["joined"] or plan.members)
     return Decision("pool", key, outcome, tuple(changes), reasons, cause=cause)
 
 
 def _explanation(state: State, plan: PoolPlan) -> tuple[str, dict[str, Any]]:
     before = plan.before.members if plan.before is not None else ()
-    joined = [name for name in plan.members if name not in before]
+    joined = [name for name in plan.members if name not in before] if before else plan.members
     left = [name for name in before if name not in plan.members]
     moves = " ".join([*(f"+{name}" for name in joined), *(f"-{name}" for name in left)])
     policy = state.policy(plan.key.namespace)
     reasons = {
-        "members": list(plan.members),
+        "members": plan.members,
         "joined": joined,
         "left": left,
-        "staying": [name for name in plan.members if state.wanted.get((plan.key.namespace, name)) != plan.key],
+        "staying": plan.staying,
         "admission": policy.admission,
         "limit": policy.limit,
     }

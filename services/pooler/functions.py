@@ -64,13 +64,8 @@ def decide_function(view: View, function: Key) -> Step | None:
     return Step(function, (change,), verdict.outcome, verdict.reasons or {}, explain)
 
 
-def let_in(view: View, plan: PoolPlan, function: Key) -> Change | None:
-    """The placement of a new function that finds a place at once; None where there is more to be said of it."""
-    state = view.state
-    if function[1] not in plan.members or state.placement(function) is not None:
-        return None
-    if state.wanted.get(function) != plan.key or state.explained("function", function):
-        return None
+def let_in(view: View, plan: PoolPlan, function: Key) -> Change:
+    """The placement of a new function that finds a place at once: there is no more to be said of it."""
     return Change(subjects.PLACEMENT, function, _inside(view, plan.key))
 
 
@@ -88,23 +83,23 @@ def _verdict(view: View, function: Key, present: PoolPlacement | None) -> Verdic
         return _queued(view, function, wanted, present, plan)
     if plan.hold:
         return Verdict(present)
+    if wanted not in view.rejections:
+        view.rejections[wanted] = _rejection(view, wanted, plan)
+    placement, reasons = view.rejections[wanted]
+    return Verdict(placement, f"rejected: {placement.reason}", reasons, waits=True)
+
+
+def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> tuple[PoolPlacement, Mapping[str, Any]]:
+    """Why a pool takes nobody else: the same for all who declare it and are not in it."""
+    limit = view.state.policy(wanted.namespace).limit
     if plan.unknown_runtime:
-        return _rejected(
-            wanted,
-            f"runtime {wanted.runtime}: there is no Runtime of that name",
-            {"runtime": wanted.runtime, "cure": f"a Runtime named {wanted.runtime}"},
-        )
-    limit = state.policy(wanted.namespace).limit
-    return _rejected(
-        wanted,
-        full(wanted, limit),
-        {
-            "pool": str(wanted),
-            "limit": limit,
-            "held_by": list(plan.members),
-            "cure": "another pooling.worker, a higher limit in the PoolingPolicy, or that one of the members goes",
-        },
-    )
+        reason = f"runtime {wanted.runtime}: there is no Runtime of that name"
+        reasons: dict[str, Any] = {"runtime": wanted.runtime, "cure": f"a Runtime named {wanted.runtime}"}
+    else:
+        reason = full(wanted, limit)
+        cure = "another pooling.worker, a higher limit in the PoolingPolicy, or that one of the members goes"
+        reasons = {"pool": str(wanted), "limit": limit, "held_by": plan.members, "cure": cure}
+    return _placed(wanted, rejected=True, reason=reason), reasons
 
 
 def _placed(wanted: PoolKey, **fields: Any) -> PoolPlacement:
@@ -121,10 +116,6 @@ def _inside(view: View, wanted: PoolKey) -> PoolPlacement:
 
 def _reasons(plan: PoolPlan) -> Mapping[str, Any]:
     return {"pool": str(plan.key), "members": plan.members}
-
-
-def _rejected(wanted: PoolKey, reason: str, reasons: Mapping[str, Any]) -> Verdict:
-    return Verdict(_placed(wanted, rejected=True, reason=reason), f"rejected: {reason}", reasons, waits=True)
 
 
 def _admitted(view: View, function: Key, wanted: PoolKey, present: PoolPlacement | None, plan: PoolPlan) -> Verdict:

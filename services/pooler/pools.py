@@ -46,6 +46,7 @@ class PoolPlan:
     before: Pool | None
     record: Pool | None
     members: tuple[str, ...] = ()
+    staying: tuple[str, ...] = ()
     queued: tuple[str, ...] = ()
     unknown_runtime: bool = False
     hold: bool = False
@@ -71,6 +72,8 @@ class View:
     now: datetime
     plans: dict[PoolKey, PoolPlan] = field(default_factory=dict)
     placements: dict[PoolKey, PoolPlacement] = field(default_factory=dict)
+    rejections: dict[PoolKey, tuple[PoolPlacement, Mapping[str, Any]]] = field(default_factory=dict)
+    """What is the same for every function that is in a pool, or that does not get into it."""
     turns: dict[str, list[PoolKey]] = field(default_factory=dict)
     """To whom turns were given in this pass, by namespace."""
 
@@ -133,7 +136,9 @@ def _plan(view: View, key: PoolKey) -> PoolPlan:
     admitted = _admitted(state, key, members, len(staying)) if runtime is not None else []
     inside = sorted({*admitted, *staying})
     record = _record(view, key, before, runtime, inside, frozenset(staying))
-    plan = PoolPlan(key, before, record, tuple(inside), unknown_runtime=runtime is None, wake_at=wake_at)
+    plan = PoolPlan(
+        key, before, record, tuple(inside), tuple(staying), unknown_runtime=runtime is None, wake_at=wake_at
+    )
     runs = before is not None and before.desired
     in_turn = runs or all(view.runs_elsewhere(key, name) for name in inside)
     if not inside or not plan.rebuilt or not in_turn or view.take_turn(key):
@@ -199,7 +204,7 @@ def _record(
     names = state.groups.get(key, ())
     if not inside and (before is None or not names):
         return None
-    waiting = len(names) - sum(name not in staying for name in inside)
+    waiting = len(names) - len(inside) + len(staying)
     limit = state.policy(key.namespace).limit
     if not inside:
         return _empty(view, before, waiting, limit)
@@ -259,9 +264,7 @@ def _worker(
     """What a worker with these members runs, and what it needs: the runtime's share and that of each member."""
     rows = rows_of(before) if before is not None and staying else {}
     functions = {name: state.function((key.namespace, name)) for name in inside}
-    for name, function in functions.items():
-        if name not in staying and function is not None:
-            rows[name] = row(name, function)
+    rows |= {name: row(name, it) for name, it in functions.items() if it is not None and name not in staying}
     host = runtime.run if runtime is not None else before.run if before is not None else RunSpec()
     settings = host.env_from
     first = next((functions[name] for name in inside if name not in staying), None)
@@ -271,12 +274,11 @@ def _worker(
         settings = before.run.env_from
     members = orjson.dumps([rows[name] for name in inside]).decode()
     env = host.env | {NAMESPACE_VARIABLE: key.namespace, MEMBERS_VARIABLE: members}
-    share = (runtime.resources if runtime is not None else Resources()).effective()
+    resources = (runtime.resources if runtime is not None else Resources()).effective()
     each = [function.resources for function in functions.values() if function is not None]
-    resources = Resources(
-        cpu_millis=share.cpu_millis + sum(item.cpu_millis for item in each),
-        memory_mb=share.memory_mb + sum(item.memory_mb for item in each),
-    )
+    cpu_millis, memory_mb = sum([item.cpu_millis for item in each]), sum([item.memory_mb for item in each])
+    if cpu_millis or memory_mb:
+        resources = Resources(cpu_millis=resources.cpu_millis + cpu_millis, memory_mb=resources.memory_mb + memory_mb)
     platforms = runtime.platforms if runtime is not None else before.platforms if before is not None else ()
     return host.model_copy(update={"env": env, "env_from": settings}), platforms, resources
 

@@ -15,7 +15,6 @@ from services.pooler.access import PoolKey, pool_of
 from services.pooler.workers import fold_assignment, fold_instance, sync_changing
 from services.pooler.world import DEFAULT_POLICY, READS, SERVICE, Look, State, Target, member
 from shared import subjects
-from shared.model.function import FunctionAccess
 from shared.model.pool import Pool, PoolPlacement
 from shared.service import Plan, Sample, Version
 from shared.subjects import Key
@@ -54,7 +53,7 @@ def _fold_function(state: State, version: Version, old: Version | None) -> None:
     record = state.function(key)
     before, after = state.wanted.pop(key, None), None
     if record is not None:
-        after = state.wanted[key] = pool_of(namespace, name, record, state.get(subjects.ACCESS, key, FunctionAccess))
+        after = state.wanted[key] = pool_of(namespace, name, record, state.access(key))
     if before != after:
         if before is not None:
             group = state.groups[before]
@@ -98,13 +97,14 @@ def _mark_all(state: State, pools: Iterable[PoolKey]) -> None:
 
 def _fold_placement(state: State, version: Version, old: Version | None) -> None:
     key = version.key
-    before = old.record if old is not None and isinstance(old.record, PoolPlacement) else None
-    after = version.record if isinstance(version.record, PoolPlacement) else None
-    for record, here in ((before, False), (after, True)):
-        if record is not None and record.queued_for:
-            member(state.queuing, _named(key, record.queued_for), key, here)
+    before = cast(PoolPlacement, old.record) if old is not None else None
+    after = cast(PoolPlacement | None, version.record)
+    if before is not None and before.queued_for:
+        member(state.queuing, _named(key, before.queued_for), key, False)
+    if after is not None and after.queued_for:
+        member(state.queuing, _named(key, after.queued_for), key, True)
     for pool in state.holders.get(key, ()):
-        if after is None or after.pool != str(pool) or after.rejected:
+        if after is None or after.rejected or after.pool != str(pool):
             state.mark_pool(pool)
     if after is not None and (after.moving_from or after.queued_for):
         _mark_if_let_go(state, key)
@@ -114,10 +114,11 @@ def _fold_pool(state: State, version: Version, old: Version | None) -> None:
     pool = PoolKey(*version.key)
     before = old.record.members if old is not None and isinstance(old.record, Pool) else ()
     after = version.record.members if isinstance(version.record, Pool) else ()
-    for name in set(before).symmetric_difference(after):
+    for name in set(before).symmetric_difference(after) if before else after:
         member(state.holders, (pool.namespace, name), pool, name in after)
         _mark_if_let_go(state, (pool.namespace, name))
-    _keep(state, pool)
+    if old is None or version.record is None:
+        _keep(state, pool)
     if any(state.wanted.get((pool.namespace, name)) != pool for name in after) or pool not in state.groups:
         state.mark_pool(pool)
     sync_changing(state, pool)

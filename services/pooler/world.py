@@ -6,17 +6,17 @@ Indexes are derived from the records alone, so the order between different subje
 Of assignments and instances only those of pools count, and of these only who is ready where.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
 from sortedcontainers import SortedDict, SortedSet
 
 from services.pooler.access import PoolKey
 from shared import subjects
-from shared.model.function import Function
+from shared.model.function import Function, FunctionAccess
 from shared.model.pool import Pool, PoolingPolicy, PoolPlacement
 from shared.service import Version
 from shared.subjects import Key, Kind
@@ -42,8 +42,7 @@ G = TypeVar("G", bound=Hashable)
 E = TypeVar("E", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """What a pass found out about one target, of a pool also: when to look again, and whether a pool waits for its turn.
 
     `mark` is the mark that the pass saw: where it has moved since, the target is looked at again.
@@ -116,6 +115,19 @@ class State:
     def explained(self, about: str, key: Key) -> bool:
         """Whether a decision of ours about this is in force."""
         return (SERVICE, about, *key) in self._decisions
+
+    def access(self, key: Key) -> FunctionAccess | None:
+        version = self._access.get(key)
+        return cast(FunctionAccess, version.record) if version is not None else None
+
+    def newest(self, namespace: str, names: Iterable[str]) -> int:
+        """The sequence of the newest record of these functions, 0 for none."""
+        found = [self._functions.get((namespace, name)) for name in names]
+        return max([version.sequence for version in found if version is not None], default=0)
+
+    def is_new(self, function: Key) -> bool:
+        """Whether nothing has been said of it yet."""
+        return function not in self._placements and (SERVICE, "function", *function) not in self._decisions
 
     def cause(self, function: Key) -> int:
         """The sequence of the newest record of the function: of its own, or of its access."""

@@ -115,7 +115,7 @@ def test_a_full_pool_says_so_and_who_holds_it() -> None:
     assert it.placement("c").rejected
     assert it.placement("c").reason == f"pool {MAIN} is full (2); use another pooling.worker"
     decision = it.decision("function", NS, "c")
-    assert decision is not None and decision.reasons["held_by"] == ["a", "b"] and decision.reasons["cure"]
+    assert decision is not None and list(decision.reasons["held_by"]) == ["a", "b"] and decision.reasons["cure"]
     assert list(it.notices()) == [f"pool_full/shop/{MAIN}"]
 
 
