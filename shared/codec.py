@@ -122,13 +122,17 @@ def problems(error: ValidationError) -> tuple[Problem, ...]:
 
 def canonical(value: Any) -> bytes:
     """JSON with sorted keys, for digests."""
-    plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-    return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(_plain(value) if isinstance(value, BaseModel) else value, option=orjson.OPT_SORT_KEYS)
+
+
+def _plain(record: BaseModel) -> Any:
+    """`model_dump(mode="json")`, without the way there."""
+    return record.__pydantic_serializer__.to_python(record, mode="json")
 
 
 def config_hash(run: RunSpec, resources: Resources) -> str:
     """16 hex digits of the SHA-256 of the canonical run spec and resources: equal if and only if they run the same."""
-    both = {"run": run.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
+    both = {"run": _plain(run), "resources": _plain(resources)}
     return sha256(canonical(both)).hexdigest()[:16]
 
 

@@ -7,6 +7,8 @@ reserved for the rest of the pass and given back at its end: a pass changes noth
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
+from heapq import merge
+from itertools import groupby
 
 from services.scheduler.draft import Draft
 from services.scheduler.environments import decide_environment
@@ -36,8 +38,9 @@ def _targets(state: State, now: datetime) -> Iterator[Target]:
     due = {target for at, target in state.due.irange(maximum=(now, ("~",)))}
     for kind in _ORDER:
         marked = state.dirty.irange((kind,), (kind, "~"))
-        if due:
-            yield from sorted({*marked, *(target for target in due if target[0] == kind)})
+        also = sorted(target for target in due if target[0] == kind)
+        if also:  # the marked ones are many and in order, and a pass takes only the first
+            yield from (target for target, _ in groupby(merge(marked, also)))
         else:
             yield from marked
 
@@ -61,7 +64,7 @@ class _Pass:
             self.more = True  # replicas follow what is in the log about their nodes
             return False
         decisions, drafts = self._decide(target)
-        size = sum(decision.size for decision in decisions)
+        size = sum([decision.size for decision in decisions])
         if self.size + size > MAX_BATCH:
             assert self.decisions, f"the decision about {target} does not fit into one commit"
             self.more = True
@@ -72,8 +75,8 @@ class _Pass:
         self.looks[target] = Look(
             mark=self.state.dirty.get(target),
             capacity=self.state.capacity_marks,
-            wake_at=min((at for draft in drafts for at in draft.wakes), default=None),
-            waiting=tuple(request for draft in drafts for request in draft.waiting),
+            wake_at=min([at for draft in drafts for at in draft.wakes], default=None),
+            waiting=tuple([request for draft in drafts for request in draft.waiting]),
         )
         return True
 

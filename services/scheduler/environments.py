@@ -113,7 +113,7 @@ def _superseded(record: Deployment, newest: str) -> Step:
 
 def _conclude(before: Deployment | None, record: Deployment, draft: Draft) -> None:
     """Write the record where it has changed, with the notice that goes with its new phase."""
-    if record == before:
+    if record is before:
         return
     if record.terminal:
         draft.give_up()

@@ -10,7 +10,7 @@ from shared import subjects
 from shared.model.assignment import Assignment, Instance, WorkloadRef
 from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.environment import Environment
-from shared.model.node import Node, NodeControl
+from shared.model.node import Node, NodeControl, NodeStatus
 from shared.model.release import DeployRequest, Release
 from shared.service import Version
 from shared.subjects import Key, Kind
@@ -143,13 +143,17 @@ def _index_assignment(state: State, version: Version, old: Version | None) -> No
         _member(state.draining, target, key, here and record.desired == "drain")
         state.mark(target)
     _sync_reservation(state, key)
-    control = state.get(subjects.NODE_CONTROL, (key[0],), NodeControl)
-    if (control is not None and control.drain) or state.deleted(subjects.NODE, (key[0],)):
+    if key[0] in state.draining_nodes or state.deleted(subjects.NODE, (key[0],)):
         state.mark(("node", key[0]))
 
 
 def _index_node(state: State, version: Version, old: Version | None) -> None:
     (name,) = version.key
+    status = state.get(subjects.NODE_STATUS, version.key, NodeStatus)
+    control = state.get(subjects.NODE_CONTROL, version.key, NodeControl)
+    down = (status is not None and status.state == "down") or state.deleted(subjects.NODE, version.key)
+    (state.gone_nodes.add if down else state.gone_nodes.discard)(name)
+    (state.draining_nodes.add if control is not None and control.drain else state.draining_nodes.discard)(name)
     _sync_node(state, name)
     state.mark(("node", name))
     if version.kind is subjects.NODE:

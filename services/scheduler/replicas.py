@@ -8,13 +8,13 @@ it has not become healthy by its deadline.
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import count
+from operator import itemgetter
 from typing import NamedTuple
 
 from services.scheduler.draft import Draft
 from services.scheduler.state import State, Target
 from shared import subjects
 from shared.model.assignment import Assignment, Instance
-from shared.model.node import NodeControl
 from shared.model.run import RunSpec
 from shared.service import Version
 from shared.subjects import Key
@@ -25,6 +25,8 @@ DEFAULT_GRACE_SECONDS = 60.0
 BACKOFF_SECONDS = 10
 MAX_BACKOFF_SECONDS = 300
 RESET_AFTER_HEALTHY_SECONDS = 600
+
+_ID_AND_NODE = itemgetter(1, 0)
 
 
 class Replica(NamedTuple):
@@ -80,8 +82,7 @@ class Replica(NamedTuple):
 
 def replicas_of(state: State, target: Target) -> list[Replica]:
     """Every replica of a workload, by id."""
-    found = [_replica(state, key) for key in state.replicas_of.get(target, ())]
-    return sorted(found, key=lambda item: (item.id, item.node))
+    return [_replica(state, key) for key in sorted(state.replicas_of.get(target, ()), key=_ID_AND_NODE)]
 
 
 def _replica(state: State, key: Key) -> Replica:
@@ -89,15 +90,14 @@ def _replica(state: State, key: Key) -> Replica:
     assert isinstance(version.record, Assignment)
     report = state.tables[subjects.INSTANCE].get(key)
     instance = report.record if report is not None and isinstance(report.record, Instance) else None
-    control = state.get(subjects.NODE_CONTROL, (key[0],), NodeControl)
     return Replica(
         key=key,
         version=version,
         assignment=version.record,
         instance=instance,
         instance_at=report.at if report is not None else None,
-        lost=state.node_gone(key[0]),
-        node_drains=control is not None and control.drain,
+        lost=key[0] in state.gone_nodes,
+        node_drains=key[0] in state.draining_nodes,
     )
 
 

@@ -72,6 +72,10 @@ class State:
         self.cluster = Cluster()
         self.replicas_of: dict[Target, set[Key]] = {}
         self.replicas_on: dict[str, set[Key]] = {}
+        self.gone_nodes: set[str] = set()
+        """The nodes that are down or decommissioned."""
+        self.draining_nodes: set[str] = set()
+        """The nodes that are to have no replicas."""
         self.draining: dict[Target, set[Key]] = {}
         self.history_of: dict[Key, set[tuple[Kind, Key]]] = {}
         """The releases, requests and deployments of an environment."""
@@ -124,8 +128,7 @@ class State:
 
     def node_gone(self, node: str) -> bool:
         """Down, or decommissioned: what ran there is lost."""
-        status = self.get(subjects.NODE_STATUS, (node,), NodeStatus)
-        return (status is not None and status.state == "down") or self.deleted(subjects.NODE, (node,))
+        return node in self.gone_nodes
 
     def unavailable(self, node: str) -> str:
         """Why a node takes no new replicas; empty where it does."""

@@ -20,6 +20,12 @@ _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _DIGITS = [first + second for first in _BASE32 for second in _BASE32]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+# Records made of what is valid already are copies of these: to validate them again costs five times as much.
+_ENVIRONMENT = WorkloadRef(kind="environment", key="")
+_REPLICA = Assignment(
+    workload=_ENVIRONMENT, run=RunSpec(), config_hash="", resources=Resources().effective(), created_at=EPOCH
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Template:
@@ -90,13 +96,12 @@ def make_template(
             platforms=platforms,
             distinct_nodes=distinct_nodes,
         ),
-        prototype=Assignment(
+        prototype=_REPLICA.replaced(
             workload=ref,
             release=release,
             run=run,
             config_hash=config_hash(run, resources),
             resources=resources,
-            created_at=EPOCH,
         ),
         stateful=stateful,
     )
@@ -107,7 +112,7 @@ def workload_id(ref: WorkloadRef) -> str:
 
 
 def environment_ref(environment: Key) -> WorkloadRef:
-    return WorkloadRef(kind="environment", key="/".join(environment))
+    return _ENVIRONMENT.replaced(key="/".join(environment))
 
 
 def template(environment: Key, version: str, release: Release, image: str, platforms: tuple[str, ...]) -> Template:
@@ -130,5 +135,6 @@ def assignment_id(name: str, workload: str, deployment: str, slot: int, incarnat
     """`<at most 40 characters of the name>-<10 base32 digits of SHA-256(workload, deployment, slot, incarnation)>`."""
     material = f"{workload}\0{deployment}\0{slot}\0{incarnation}".encode()
     number = int.from_bytes(sha256(material).digest()[:7], "big") >> 6
-    digits = "".join([_DIGITS[(number >> shift) & 1023] for shift in (40, 30, 20, 10, 0)])
-    return f"{name[:40].rstrip('-')}-{digits}"
+    first, last = number >> 30, number & 0x3FFFFFFF
+    digits = _DIGITS[first >> 10] + _DIGITS[first & 1023] + _DIGITS[last >> 20] + _DIGITS[last >> 10 & 1023]
+    return f"{name[:40].rstrip('-')}-{digits}{_DIGITS[last & 1023]}"

@@ -94,4 +94,4 @@ class RunSpec(UserRecord):
         return self
 
     def with_image(self, image: str) -> "RunSpec":
-        return self.model_copy(update={"image": image})
+        return self.replaced(image=image)

@@ -6,7 +6,7 @@ except for those of the batch and the fence, which the committer adds (`commit`)
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -25,6 +25,8 @@ EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 DELETE = "delete"
+
+_EXPLANATION = DecisionRecord(read_sequence=0, now=datetime(1970, 1, 1, tzinfo=UTC), outcome="")
 
 
 class Outgoing(NamedTuple):
@@ -79,7 +81,7 @@ def outgoing(change: Change, cause: int = 0, restores: int | None = None) -> Out
 
 def explanation(service: str, decision: Decision, read_sequence: int, now: datetime) -> Outgoing:
     """The decision record of a decision: `steer.decision.<service>.<about>.<key>`."""
-    record = DecisionRecord(
+    record = _EXPLANATION.replaced(
         read_sequence=read_sequence,
         now=now,
         outcome=decision.outcome,
