@@ -16,6 +16,7 @@ from services.cli import (
     nodes,
     pools,
     reading,
+    routes,
     scale,
     status,
     up,
@@ -53,6 +54,7 @@ app.command("scale")(scale.command)
 app.command("cordon")(nodes.cordon)
 app.command("uncordon")(nodes.uncordon)
 app.command("drain")(nodes.drain)
+app.add_typer(routes.routes, name="routes")
 app.add_typer(volumes.volume, name="volume")
 app.command("snapshot")(volumes.snapshot)
 app.command("snapshots")(volumes.snapshots)

@@ -39,7 +39,7 @@ HOSTILE = st.one_of(
     st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5}){1,2}", fullmatch=True),
 )
 DIRECTIVES = re.compile(
-    r"(global|maxconn|hard-stop-after|stats|description|defaults|mode|timeout|balance|retries|option|retry-on|"
+    r"(global|hard-stop-after|stats|description|defaults|mode|timeout|balance|retries|option|retry-on|"
     r"default-server|frontend|bind|http-request|use_backend|acl|backend|listen|server|userlist|user|stick-table|"
     r"compression|cookie|tcp-request|#)"
 )

@@ -25,7 +25,6 @@ _COMPRESSED = "text/html text/plain text/css text/javascript application/javascr
 HEAD = """\
 # Written by Steersman; changes to this file are lost.
 global
-    maxconn 20000
     hard-stop-after 1h
 {global_lines}
 defaults

@@ -1,0 +1,153 @@
+"""One activator from its start to its stop.
+
+A stop takes no new connection, lets the requests under way and those that wait come to their end for a while, and goes on
+following the routes meanwhile, so that what is woken still finds who waits for it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import structlog
+from aiohttp import web
+
+from services.activator.forward import client
+from services.activator.gate import Gate
+from services.activator.server import HOLD_SECONDS, Front
+from services.activator.waking import Waker
+from shared.errors import ConfigurationError, Unavailable
+from shared.model.route import HTTPRoute
+from shared.runtime import tasks
+from shared.runtime.bus import Bus, connect
+from shared.runtime.follow import Report, RouteVersion, follow_routes, match
+from shared.runtime.health import HealthServer
+from shared.runtime.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """`listen` is `host:port`; port 0 takes a free one. `cache` is a file that serves while the bus is away."""
+
+    name: str
+    listen: str = "127.0.0.1:8081"
+    cache: Path | None = None
+    hold_seconds: float = HOLD_SECONDS
+    stop_seconds: float = STOP_SECONDS
+
+
+class Activator:
+    """What one activator consists of. `serving` is set, with the `port`, once it listens."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.version: RouteVersion | None = None
+        self.serving = asyncio.Event()
+        self.port = 0
+        self.gate = Gate(self._find, Random())
+        self.report = Report()
+
+    async def run(self, bus: Bus, stop: asyncio.Event) -> None:
+        """Until `stop`. Raises `Unavailable` when the connection is gone for good."""
+        waker = Waker(bus, self.config.name, lambda name: self.gate.parked(name) if self.gate.cold(name) else 0)
+        async with client() as session:
+            front = Front(self.gate, session, waker.wake, self.report.changed, self.config.hold_seconds)
+            self.report.demand = front.demand
+            following = asyncio.create_task(self._follow(bus, front), name="follow the routes")
+            ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
+            try:
+                async with self._listening(front):
+                    await asyncio.wait([following, *ends], return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    following.result()
+                if not stop.is_set():
+                    raise Unavailable("the connection to NATS is closed for good")
+            finally:
+                await waker.stop()
+                await tasks.end(following, *ends)
+
+    def _find(self, host: str, path: str) -> HTTPRoute | None:
+        return match(self.version, host, path) if self.version is not None else None
+
+    async def _follow(self, bus: Bus, front: Front) -> None:
+        versions = follow_routes(bus, name=self.config.name, cache=self.config.cache, report=self.report)
+        async with aclosing(versions):
+            async for version in versions:
+                self.version = version
+                routed = (route.environment for host in version.hosts.values() for route in host.routes)
+                front.counter.forget(routed)
+                self.gate.admit()
+
+    @asynccontextmanager
+    async def _listening(self, front: Front) -> AsyncIterator[None]:
+        server = web.Server(front.handle, handler_cancellation=True, auto_decompress=False, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=self.config.stop_seconds)
+        await runner.setup()
+        host, _, port = self.config.listen.rpartition(":")
+        site = web.TCPSite(runner, host.strip("[]") or None, int(port), backlog=1024)
+        try:
+            try:
+                await site.start()
+            except OSError as error:
+                raise ConfigurationError(f"--listen {self.config.listen}: {error.strerror}") from error
+            self.port = int(runner.addresses[0][1])
+            log.info("listening", address=self.config.listen, port=self.port)
+            self.serving.set()
+            yield
+        finally:
+            with suppress(TimeoutError):
+                await runner.cleanup()
+
+    @property
+    def problem(self) -> str:
+        """Why it is not ready; empty when it is."""
+        return "" if self.version is not None and self.serving.is_set() else "the routes are not loaded yet"
+
+
+async def run_activator(settings: Settings, config: Config, stop: asyncio.Event) -> None:
+    """Connect and run one activator until `stop`. Waits for a server that is away."""
+    activator = Activator(config)
+    async with _answering(activator, settings):
+        connecting, stopping = asyncio.create_task(connect(settings, config.name)), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([connecting, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                return
+            bus = connecting.result()
+        finally:
+            await tasks.end(connecting, stopping)
+        try:
+            await activator.run(bus, stop)
+        finally:
+            await bus.close()
+
+
+@asynccontextmanager
+async def _answering(activator: Activator, settings: Settings) -> AsyncIterator[None]:
+    if settings.metrics_port is None:
+        yield
+        return
+    server = HealthServer(lambda: _metrics(activator), lambda: "", lambda: activator.problem)
+    try:
+        await server.start(settings.metrics_port)
+    except OSError as error:
+        raise ConfigurationError(f"STEER_METRICS_PORT={settings.metrics_port}: {error}") from error
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+def _metrics(activator: Activator) -> bytes:
+    figures = {
+        "steer_route_version": activator.version.number if activator.version else 0,
+        "steer_activator_inflight": sum(activator.gate.busy.values()),
+        "steer_activator_parked": sum(map(len, activator.gate.waiting.values())),
+    }
+    return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in figures.items()).encode()

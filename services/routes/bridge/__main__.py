@@ -1,0 +1,121 @@
+"""`python -m services.routes.bridge`: apply the routes to a proxy. Each option is also `STEER_BRIDGE_<OPTION>`.
+
+HAProxy is run as a master with workers, `haproxy -W -S MASTER -f CONFIG`; the bridge writes CONFIG before it is there.
+How to reach the bus is told by the environment alone, as for every process.
+Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
+"""
+
+import asyncio
+import re
+import signal
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+import uvloop
+
+from services.routes.bridge.bridge import Bridge, Proxy
+from services.routes.bridge.caddy import Caddy
+from services.routes.bridge.haproxy import HAProxy
+from services.routes.bridge.run import run_bridge
+from services.routes.render import FORMATS, Options
+from shared.errors import ConfigurationError, SteerError
+from shared.model.base import NAME_PATTERN
+from shared.runtime import logs
+from shared.runtime.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+LOST, BAD_SETTING = 1, 2
+_ADDRESS = re.compile(r"([A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4}")
+
+
+class Kind(StrEnum):
+    CADDY = "caddy"
+    HAPROXY = "haproxy"
+
+
+def _option(name: str, text: str) -> Any:
+    return typer.Option(f"--{name}", help=text, envvar=f"STEER_BRIDGE_{name.upper().replace('-', '_')}")
+
+
+def main(
+    *,
+    proxy: Annotated[Kind, _option("proxy", "Which proxy it is.")],
+    name: Annotated[str, _option("name", "Its name among the proxies.")],
+    http: Annotated[str, _option("http", "Where the proxy listens, host:port.")] = ":80",
+    https: Annotated[str, _option("https", "The same for HTTPS; without it nothing redirects there.")] = "",
+    certificates: Annotated[str, _option("certificates", "A directory of PEM files (HAProxy).")] = "",
+    activator: Annotated[
+        list[str] | None, _option("activator", "host:port of an activator; may be repeated (in the variable: spaces).")
+    ] = None,
+    l4_host: Annotated[str, _option("l4-host", "Where public ports are opened; by default everywhere.")] = "",
+    cache: Annotated[Path | None, _option("cache", "A file of routes to serve from while the bus is away.")] = None,
+    admin: Annotated[str, _option("admin", "Caddy's admin API.")] = "127.0.0.1:2019",
+    config: Annotated[Path | None, _option("config", "HAProxy's file.")] = None,
+    socket: Annotated[Path | None, _option("socket", "HAProxy's statistics socket.")] = None,
+    master: Annotated[Path | None, _option("master", "The socket of HAProxy's master (-S).")] = None,
+    pid_file: Annotated[Path | None, _option("pid-file", "The pid of HAProxy's master, without --master.")] = None,
+    program: Annotated[str, _option("program", "HAProxy itself, to check its file.")] = "haproxy",
+) -> None:
+    """Follow the routes, render them for a proxy, apply them, and acknowledge what the proxy has."""
+    try:
+        if not re.fullmatch(NAME_PATTERN[1:-1], name):
+            raise ConfigurationError(f"--name {name!r}: not a DNS-1123 label (a-z, 0-9 and -, at most 63 characters)")
+        if https and proxy is Kind.HAPROXY and not certificates:
+            raise ConfigurationError("--https needs --certificates with HAProxy")
+        options = Options(
+            http=_address("http", http),
+            https=_address("https", https) if https else "",
+            certificates=certificates,
+            activators=tuple(_address("activator", each) for each in activator or ()),
+            admin=_address("admin", admin),
+            socket=str(socket or ""),
+            l4_host=l4_host,
+        )
+        behind: Proxy = Caddy(admin) if proxy is Kind.CADDY else _haproxy(config, socket, master, pid_file, program)
+        settings = Settings.from_environment()
+    except ConfigurationError as error:
+        typer.echo(f"cannot start: {error}", err=True)
+        sys.exit(BAD_SETTING)
+    logs.configure(settings, service="bridge", proxy=name)
+    render = FORMATS[proxy.value]
+    bridge = Bridge(behind, lambda version, mark: render(version, replace(options, mark=mark)), name, cache)
+    try:
+        uvloop.run(_until_signalled(settings, bridge, name))
+    except ConfigurationError as error:
+        log.error("cannot start", reason=str(error))
+        sys.exit(BAD_SETTING)
+    except SteerError as error:
+        log.error("ended; the proxy goes on with what it has", reason=str(error))
+        sys.exit(LOST)
+
+
+async def _until_signalled(settings: Settings, bridge: Bridge, name: str) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await run_bridge(settings, bridge, name, stop)
+    log.info("stopped; the proxy goes on with what it has")
+
+
+def _address(option: str, text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise ConfigurationError(f"--{option} {text!r}: not host:port")
+    return text
+
+
+def _haproxy(
+    config: Path | None, socket: Path | None, master: Path | None, pid_file: Path | None, program: str
+) -> HAProxy:
+    if config is None or socket is None or (master is None and pid_file is None):
+        raise ConfigurationError("HAProxy needs --config, --socket, and --master or --pid-file")
+    return HAProxy(config, socket, master, pid_file, program)
+
+
+if __name__ == "__main__":
+    typer.run(main)
