@@ -1,7 +1,9 @@
 """`steer scale`, `cordon`, `drain`, `volume move`, `snapshot`, `history`, `events` and `sweep` against a real server."""
 
 import asyncio
+import json
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -29,6 +31,7 @@ from shared.runtime.settings import Settings
 from tests.integration.running import eventually
 from tests.integration.steer_command import Steer
 
+ROOT = Path(__file__).parents[2]
 ENV = ("shop", "web", "production")
 NAME = "shop/web/production"
 VOLUME = (*ENV, "data")
@@ -214,12 +217,36 @@ async def test_events_are_the_notices_that_stand(steer: Steer, bus: Bus) -> None
     assert "nothing to tell" in (await steer("events")).err
     await records.put(bus, subjects.NODE_STATUS, ("n1",), NodeStatus(state="down", since=NOW))
     for kind, key in (("node_down", ("n1",)), ("deploy_failed", (*ENV, ID)), ("no_capacity", ENV)):
-        notice = Notice(severity="error", message=f"about {kind}", at=NOW)
-        await records.put(bus, subjects.NOTICE, ("scheduler", kind, *key), notice)
+        await records.put(bus, subjects.NOTICE, ("scheduler", kind, *key), notice(f"about {kind}"))
     await records.put(bus, subjects.NOTICE, ("scheduler", "no_capacity", *ENV), None)
     assert [row.split()[3] for row in (await steer("events")).out.splitlines()] == ["node_down", "deploy_failed"]
     assert [row.split()[3] for row in (await steer("events", NAME)).out.splitlines()] == ["deploy_failed"]
     assert (await steer("events", "n1", "-o", "json")).json["record"]["message"] == "about node_down"
+
+
+async def test_events_are_followed_as_they_come_and_go(bus: Bus, settings: Settings) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.cli", "events", "n1", "--follow", "-o", "json"),
+        cwd=ROOT,
+        env=os.environ | {"STEER_NATS_URL": settings.nats_url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        key = ("scheduler", "node_down", "n1")
+        await records.put(bus, subjects.NOTICE, ("scheduler", "node_down", "n2"), notice("another"))
+        await records.put(bus, subjects.NOTICE, key, notice("down"))
+        first = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        await records.put(bus, subjects.NOTICE, key, None)
+        second = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        assert (first["record"]["message"], second["record"]) == ("down", None)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def notice(message: str) -> Notice:
+    return Notice(severity="error", message=message, at=NOW)
 
 
 def old_file(path: Path, hours: float) -> None:
