@@ -48,6 +48,7 @@ E_, R, D, DOM, NC = (
     subjects.DOMAIN,
     subjects.NODE_CONTROL,
 )
+BUILD, POOL = subjects.BUILD, subjects.BUILD_POOL
 
 
 def ports(*names: str) -> bytes:
@@ -135,6 +136,22 @@ MALFORMED: dict[str, tuple[Kind, bytes, str]] = {
     "a limit as a word": (DOM, domain(middleware={"max_body_bytes": "1 MB"}), "middleware.max_body_bytes"),
     "a cordon as a word": (NC, b'{"schedulable":"no"}', "schedulable"),
     "a node control with a typo": (NC, b'{"drian":true}', "drian"),
+    "a build without an owner": (BUILD, b'{"source_digest":"d"}', "owner"),
+    "a build whose owner is two words": (BUILD, b'{"owner":"a b","source_digest":"d"}', "owner"),
+    "a source that leads elsewhere": (BUILD, b'{"owner":"a","source_digest":"../d"}', "source_digest"),
+    "a build argument that is no name": (
+        BUILD,
+        b'{"owner":"a","source_digest":"d","build_args":{"1":""}}',
+        "build_args.1.[key]",
+    ),
+    "a pool that takes nobody": (POOL, b'{"max_workers":0}', "max_workers"),
+    "a pool of fewer than none": (POOL, b'{"min_workers":-1}', "min_workers"),
+    "a pool whose most is below its least": (POOL, b'{"min_workers":3,"max_workers":2}', ""),
+    "an owner limit of none": (POOL, b'{"owner_limit":0}', "owner_limit"),
+    "a negative owner limit": (POOL, b'{"owner_limit":-1}', "owner_limit"),
+    "no attempts": (POOL, b'{"max_attempts":0}', "max_attempts"),
+    "a lease that is over at once": (POOL, b'{"lease_ttl_seconds":0}', "lease_ttl_seconds"),
+    "a pool at port 0": (POOL, b'{"port":0}', "port"),
 }
 
 
