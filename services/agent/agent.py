@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from services.agent import node
+from services.agent import node, reads
 from services.agent.assignments import Assigned, Assignments
 from services.agent.clock import ServerClock, SteadyClock
 from services.agent.config import AgentConfig
@@ -128,7 +128,7 @@ class Agent:
 
     async def _follow(self, bus: Bus) -> None:
         name = self._config.node
-        follower = Follower(bus, [subjects.ASSIGNMENT.subject(name, "*")], name=f"agent-{name}-assignments")
+        follower = Follower(bus, [reads.assignments(name)], name=f"agent-{name}-assignments")
         await follower.start()
         try:
             while True:
@@ -166,11 +166,11 @@ class Agent:
     async def _register(self, bus: Bus) -> None:
         name = self._config.node
         try:
-            version = await records.get(bus, subjects.NODE, (name,))
+            version = await records.get_own(bus, subjects.NODE, (name,))
         except InvalidRecord as error:
             log.error("the record of this node cannot be read; it is written anew", reason=str(error))
             await self._announce(bus, node.describe(self._config, (self._driver.name,)))
-            version = await records.get(bus, subjects.NODE, (name,))
+            version = await records.get_own(bus, subjects.NODE, (name,))
         known = version is not None and version.record is not None
         if not known:
             # Kept until the agent is started anew: once the node is registered, the next load would find it known.

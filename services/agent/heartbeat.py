@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import psutil
 import structlog
 
+from services.agent import reads
 from services.agent.node import MIB
 from shared import codec, subjects
 from shared.errors import InvalidRecord, InvalidSubject
@@ -88,7 +89,7 @@ class Heartbeat:
 
     async def follow_fleet(self, bus: Bus) -> None:
         """Take the interval from `steer.fleet`; without such a record the default holds."""
-        follower = Follower(bus, [subjects.FLEET.subject()], name=f"agent-{self._node}-fleet")
+        follower = Follower(bus, [reads.fleet()], name=f"agent-{self._node}-fleet")
         await follower.start()
         try:
             while True:

@@ -62,7 +62,7 @@ class Reports(Generic[R]):
         """Read what the log has of these. Raises `SteerError` where the log does not answer."""
         for name in sorted(names):
             try:
-                version = await records.get(bus, self._kind, self._key(name))
+                version = await records.get_own(bus, self._kind, self._key(name))
             except (InvalidRecord, InvalidSubject) as error:
                 log.warning("a report cannot be read", report=name, reason=str(error))
                 continue

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import structlog
 
-from services.agent import snapshot_command
+from services.agent import reads, snapshot_command
 from services.agent.clock import ServerClock
 from services.agent.config import AgentConfig
 from services.agent.reports import RETRY_SECONDS, Reports
@@ -105,8 +105,7 @@ class Snapshots:
 
     async def _follow(self, bus: Bus) -> None:
         name = self._config.node
-        filters = [subjects.SNAPSHOT_ORDER.subject(name, ">"), subjects.SNAPSHOT_PRUNE.subject(name, ">")]
-        follower = Follower(bus, filters, name=f"agent-{name}-snapshots")
+        follower = Follower(bus, reads.snapshots(name), name=f"agent-{name}-snapshots")
         await follower.start()
         try:
             while True:

@@ -38,5 +38,6 @@ def service() -> Service[State]:
         settle=settle,
         observe=observe,
         attend=attend,
+        deletes=(subjects.INSTANCE,),
         queries={"place": place_query, "drain": drain_query, "state": state_query, "explain": explain_query},
     )

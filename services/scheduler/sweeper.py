@@ -54,7 +54,7 @@ class Sweeper:
 
     async def run(self) -> None:
         filters = [subjects.IMAGE_SWEEP.subject_filter, subjects.IMAGE_SWEPT.subject_filter]
-        follower = Follower(self._bus, filters)
+        follower = Follower(self._bus, filters, name="sweeper")
         await follower.start()
         wait: float | None = None
         try:

@@ -3,6 +3,9 @@
 Any instance that has loaded the log answers, the leader or not. A request is a JSON object; `at_least_sequence` in it
 makes the instance wait until it has read the log that far. The reply is `{ok, sequence, result}`, where `sequence` is
 the version of the world that the result was computed at; or an error of the framework with a clear text.
+
+A request has limits: its size and depth (`question_in`), and how many are being answered at once. One that names no inbox
+for its answer gets none.
 """
 
 import asyncio
@@ -27,6 +30,10 @@ log = structlog.get_logger(__name__)
 
 VERSION = "0.1.0"
 WAIT_SECONDS = 5.0
+MAX_QUESTION_BYTES = 64 * 1024
+MAX_DEPTH = 16
+MOST_ASKED = 1000
+MAX_SEQUENCE = 2**63
 LOOK_SECONDS = 0.01
 BAD_REQUEST, NOT_READY, FAULT = "400", "503", "500"
 
@@ -60,6 +67,11 @@ class Api:
 
     def _handler(self, verb: str, query: Query) -> Any:
         async def handle(request: Request) -> None:
+            if not answerable(request):
+                return
+            if len(self._asked) >= MOST_ASKED:
+                await request.respond_error(NOT_READY, "too many requests are being answered; ask again")
+                return
             # The client takes one request after the other; one that waits for the log must not hold up the rest.
             task = asyncio.create_task(self._handle(verb, query, request))
             self._asked.add(task)
@@ -82,17 +94,15 @@ class Api:
             await request.respond(reply)
 
     async def _answer(self, query: Query, data: bytes) -> bytes:
-        question = question_in(data)
-        await self._wait_until(question.pop("at_least_sequence", 0))
+        question, at_least = question_in(data)
+        await self._wait_until(at_least)
         world = self._world
         async with world.lock.reader:
             sequence = world.sequences.read_sequence
             result = query(world.state, question, world.clock.now(monotonic()))
         return orjson.dumps({"ok": True, "sequence": sequence, "result": dict(result)}, default=plain)
 
-    async def _wait_until(self, sequence: Any) -> None:
-        if not isinstance(sequence, int) or isinstance(sequence, bool):
-            raise SteerError(f"at_least_sequence is {sequence!r}, which is not a sequence")
+    async def _wait_until(self, sequence: int) -> None:
         deadline = monotonic() + WAIT_SECONDS
         while not self._world.loaded or self._world.sequences.read_sequence < sequence:
             if monotonic() > deadline:
@@ -106,15 +116,32 @@ class _NotReady(Exception):
     pass
 
 
-def question_in(data: bytes) -> dict[str, Any]:
-    """The request. Raises `SteerError` where it is not a JSON object."""
+def answerable(request: Request) -> bool:
+    """Whether the request names an inbox for its answer; another subject the bus has taken out."""
+    return bool(request._msg.reply)
+
+
+def question_in(data: bytes) -> tuple[dict[str, Any], int]:
+    """The request, and the sequence that the log has to be read up to. Raises `SteerError` for one beyond the limits."""
+    if len(data) > MAX_QUESTION_BYTES:
+        raise SteerError(f"the request has {len(data)} bytes; at most {MAX_QUESTION_BYTES} are read")
     try:
         question = orjson.loads(data) if data.strip() else {}
     except orjson.JSONDecodeError as error:
         raise SteerError(f"the request is not JSON: {error}") from None
-    if not isinstance(question, Mapping):
+    if not isinstance(question, dict):
         raise SteerError("the request is not a JSON object")
-    return dict(question)
+    if _is_deeper(question, MAX_DEPTH):
+        raise SteerError(f"the request is nested more than {MAX_DEPTH} deep")
+    at_least = question.pop("at_least_sequence", 0)
+    if type(at_least) is not int or not 0 <= at_least < MAX_SEQUENCE:
+        raise SteerError("at_least_sequence is not a sequence")
+    return question, at_least
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(levels == 0 or _is_deeper(each, levels - 1) for each in inside)
 
 
 def plain(value: Any) -> Any:

@@ -5,6 +5,9 @@
 * A client that has closed for good (`closed`) does not come back: whoever holds the bus ends, and is started anew.
 * The server cuts a connection whose message exceeds `max_payload`, headers included, and the client does not survive
   that; so every message is measured before it is sent.
+* Whoever sends a message names where its answer goes, and the server lets the answer go where the answerer may publish:
+  a question whose answer is to go to the API of JetStream would have a service purge its own log. So only an inbox is
+  answered (`_answerable`). With an nkey, the inbox carries its public key, and nobody else may listen there.
 * A refused publish or subscription reaches the caller as a timeout only; the log says which permission is missing.
 
 A slow consumer is told to the followers (`on_slow_consumer`), who then distrust what they hold.
@@ -15,10 +18,12 @@ import contextlib
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import nats
 import nats.errors
+import nkeys
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -32,12 +37,15 @@ log = structlog.get_logger(__name__)
 ATTEMPT_SECONDS = 3.0
 RETRY_SECONDS = 0.5
 REQUEST_SECONDS = 2.0
+CLOSE_SECONDS = 2.0
 MAX_SUBJECT = 3000
 """The server's limit for a line of the protocol is 4,096 bytes, the answer's subject and the sizes included."""
 
 HEADER_ROOM = 4096
 """Bytes of `max_payload` that are left for what the client and the server add."""
 
+INBOX = "_INBOX"
+_ANSWERED = (f"{INBOX}.".encode(), b"$JS.ACK.", b"$JS.FC.")
 _PLAIN_HEADERS = b"NATS/1.0\r\n"
 Headers = Mapping[str, str]
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "?([^"\s]+)"?', re.IGNORECASE)
@@ -66,7 +74,7 @@ class _Client(Client):
     ) -> Msg:
         return self.msg_class(
             subject=subject.decode(errors="surrogateescape"),
-            reply=reply.decode(errors="surrogateescape"),
+            reply=reply.decode(errors="surrogateescape") if _answerable(reply) else "",
             data=data,
             headers=headers,
             _client=self,
@@ -133,8 +141,8 @@ class Bus:
     async def close(self) -> None:
         """Close at once. What was not sent is dropped, so that it cannot land later."""
         discard_pending(self.nc)
-        with contextlib.suppress(Exception):
-            await self.nc.close()
+        with contextlib.suppress(Exception):  # of a handshake that failed, the client waits for an end that has been
+            await asyncio.wait_for(self.nc.close(), CLOSE_SECONDS)
         await self._on_closed()
 
     async def _on_reconnected(self) -> None:
@@ -178,7 +186,8 @@ async def connect(
 ) -> Bus:
     """A connected bus. Waits for a server that is away, for `patience` seconds at most (None = as long as it takes).
 
-    Raises `Unavailable` when the patience is over, `ConfigurationError` where the server refuses the credentials.
+    Raises `Unavailable` when the patience is over, `ConfigurationError` where the server refuses the credentials, or its
+    certificate cannot be trusted.
     With `reconnect` false a lost connection is not restored, so that nothing that was sent over it can land later.
     """
     deadline = None if patience is None else asyncio.get_running_loop().time() + patience
@@ -189,6 +198,8 @@ async def connect(
             await asyncio.wait_for(_open(bus, reconnect, options), _attempt(deadline))
         except (OSError, nats.errors.Error, TimeoutError) as error:
             await bus.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise ConfigurationError(f"{settings.shown_url} is not trusted (STEER_TLS_CA): {error}") from error
             if isinstance(error, nats.errors.AuthorizationError) or "authorization" in str(error).lower():
                 raise ConfigurationError(f"{settings.shown_url} refuses the credentials of {name}: {error}") from error
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
@@ -227,6 +238,7 @@ async def _open(bus: Bus, reconnect: bool, options: Mapping[str, Any]) -> None:
         user_credentials=settings.nats_creds or None,
         nkeys_seed=settings.nats_nkey or None,
         tls=_tls(settings),
+        inbox_prefix=inbox_prefix(settings.nats_nkey),
         error_cb=bus._on_error,
         disconnected_cb=bus._on_disconnected,
         reconnected_cb=bus._on_reconnected,
@@ -235,6 +247,22 @@ async def _open(bus: Bus, reconnect: bool, options: Mapping[str, Any]) -> None:
     )
     bus.nc.options["allow_reconnect"] = reconnect
     bus.nc.options["max_reconnect_attempts"] = -1
+
+
+def inbox_prefix(seed_file: str) -> str:
+    """`_INBOX.<public key>` for an identity with an nkey, so that its answers can be its own; else `_INBOX`."""
+    if not seed_file:
+        return INBOX
+    try:
+        public = nkeys.from_seed(Path(seed_file).read_bytes().strip()).public_key.decode()
+    except (OSError, ValueError, nkeys.NkeysError) as error:
+        raise ConfigurationError(f"{seed_file} holds no seed of an nkey: {error or type(error).__name__}") from None
+    return f"{INBOX}.{public}"
+
+
+def _answerable(reply: bytes) -> bool:
+    """Whether an answer may go there: an inbox, or what the server itself put into a delivery."""
+    return reply.startswith(_ANSWERED)
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

@@ -19,7 +19,17 @@ from ulid import ULID
 from shared import subjects
 from shared.errors import SteerError
 from shared.runtime.answers import Outcome, Stored
-from shared.runtime.api import BAD_REQUEST, FAULT, NOT_READY, VERSION, one_line, plain, question_in
+from shared.runtime.api import (
+    BAD_REQUEST,
+    FAULT,
+    NOT_READY,
+    VERSION,
+    WAIT_SECONDS,
+    answerable,
+    one_line,
+    plain,
+    question_in,
+)
 from shared.runtime.bus import Bus
 from shared.runtime.lease import monotonic
 from shared.runtime.world import World
@@ -93,6 +103,9 @@ class Commands:
     async def _one(self, asked: _Asked, commit: Commit) -> None:
         world, command = self._world, self._command(asked.verb)
         if world.sequences.read_sequence < asked.at_least:
+            if monotonic() - asked.since > WAIT_SECONDS:
+                read = world.sequences.read_sequence
+                await self._refuse(asked, NOT_READY, f"the log was read up to {read}, not up to {asked.at_least}")
             return
         if not asked.decided:
             decision = command.decide(world.state, asked.question, world.clock.now(monotonic()))
@@ -122,19 +135,18 @@ class Commands:
 
     def _handler(self, verb: str) -> Any:
         async def handle(request: Request) -> None:
+            if not answerable(request):
+                return
             try:
-                question = question_in(request.data)
+                question, at_least = question_in(request.data)
             except SteerError as error:
                 await request.respond_error(BAD_REQUEST, one_line(error))
                 return
-            at_least = question.pop("at_least_sequence", 0)
-            if not isinstance(at_least, int) or len(self._waiting) >= MOST_WAITING:
-                busy = isinstance(at_least, int)
-                reason = "too many requests are waiting" if busy else "at_least_sequence is not a sequence"
-                await request.respond_error(NOT_READY if busy else BAD_REQUEST, reason)
-                return
             question.setdefault("id", str(ULID()).lower())
             self._forget(verb, question["id"])
+            if len(self._waiting) >= MOST_WAITING:
+                await request.respond_error(NOT_READY, "too many requests are waiting; ask again")
+                return
             self._waiting.append(_Asked(verb, question, at_least, request))
             self._wake()
 

@@ -51,9 +51,11 @@ class EmbeddedServer:
         """The URL of the server, which answers by then. Port 0 takes a free one. Raises `Unavailable`."""
         store_dir.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
-        command = [binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(store_dir), *self._arguments]
+        command = [binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", *self._arguments]
         if self._config is not None:
             command += ["-c", str(self._config)]
+        if self._config is None or "store_dir" not in self._config.read_text():
+            command += ["-sd", str(store_dir)]
         log = store_dir / "nats-server.log"
         with log.open("ab") as output:
             self.process = subprocess.Popen(

@@ -145,6 +145,8 @@ class Follower:
 
     async def _go_on(self, reply: str) -> None:
         """Tell the server that what it has sent was taken. Without a connection there is nobody to tell."""
+        if not reply.startswith("$JS.FC."):
+            return  # not the server's
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._bus.nc.publish(reply)
 

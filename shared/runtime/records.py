@@ -19,7 +19,7 @@ from shared.errors import Conflict, InvalidRecord, InvalidSubject, RequestRefuse
 from shared.runtime.bus import Bus
 from shared.runtime.encode import EXPECTED, OPERATION, RESTORES, is_tombstone, sequence_in
 from shared.runtime.follower import Follower, Message, Restarted
-from shared.runtime.jetstream import NO_MESSAGE, ApiError, api
+from shared.runtime.jetstream import NO_MESSAGE, SEQUENCE, TIME, ApiError, api, direct_get
 from shared.service import Version
 from shared.subjects import STREAM, Key, Kind
 
@@ -101,6 +101,18 @@ async def last_message(bus: Bus, subject: str, at: int | None = None) -> Message
             break
         found = message
     return found
+
+
+async def get_own(bus: Bus, kind: Kind, key: Key) -> Version | None:
+    """Like `get`, for who may read only some subjects. Any replica of the log answers, also one a moment behind."""
+    kind.check(key)
+    subject = kind.subject(*key)
+    answer = await direct_get(bus, STREAM, subject)
+    if answer is None:
+        return None
+    headers = answer.headers or {}
+    at = datetime.fromisoformat(headers[TIME])
+    return version_of(Message(subject, int(headers[SEQUENCE]), at, headers, answer.data))
 
 
 async def _stored(bus: Bus, question: Mapping[str, Any]) -> Message | None:

@@ -29,7 +29,7 @@ class Steer:
     """`await steer("get", "node")`: in a thread, since the command runs an event loop of its own."""
 
     def __init__(self, url: str, data: Path) -> None:
-        self._variables = {"STEER_NATS_URL": url, "STEER_DATA": str(data)}
+        self.variables = {"STEER_NATS_URL": url, "STEER_DATA": str(data)}
 
     async def __call__(self, *arguments: str, stdin: str = "") -> Result:
         return await asyncio.to_thread(self.run, *arguments, stdin=stdin)
@@ -40,7 +40,7 @@ class Steer:
         with (
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
-            _variables(self._variables),
+            _variables(self.variables),
             _stdin(stdin),
         ):
             try:
