@@ -193,7 +193,7 @@ def _explanation(state: State, plan: PoolPlan) -> tuple[str, dict[str, Any]]:
 def _notices(state: State, plan: PoolPlan, now: datetime) -> Iterator[Change]:
     """Raise what begins, once; take back what has ended."""
     names = state.groups.get(plan.key, ())
-    inside = {*plan.members, *plan.queued}
+    inside = {*plan.members, *plan.queued, *plan.soon}
     waits = len(names) > len(inside) or any(name not in inside for name in names)
     limit = state.policy(plan.key.namespace).limit
     texts = {

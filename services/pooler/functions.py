@@ -81,7 +81,7 @@ def _verdict(view: View, function: Key, present: PoolPlacement | None) -> Verdic
         return _admitted(view, function, wanted, present, plan)
     if name in plan.queued:
         return _queued(view, function, wanted, present, plan)
-    if plan.hold:
+    if plan.hold or name in plan.soon:
         return Verdict(present)
     if wanted not in view.rejections:
         view.rejections[wanted] = _rejection(view, wanted, plan)

@@ -5,7 +5,8 @@ ready there or their time is up. Who stays keeps the row with which it runs, and
 
 A pool that runs changes by a second worker beside the first. One edit can ask for that in any number of pools, so in each
 namespace at most `limit` change at a time. Such a change waits for its turn: who waits is queued, and the pool runs on as
-it is. A pool that is changing already may change again, and a new one needs a turn only if all of it runs elsewhere.
+it is. A pool that is changing already needs no other turn, only a few seconds between one change and the next; and a new
+one needs a turn only if all of it runs elsewhere.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,6 +30,8 @@ from shared.model.run import Resources, RunSpec
 
 CHANGE_SECONDS = 60
 """How long a change may take: then who moves leaves its old pool, and the pool's turn is over, ready or not."""
+SPACING_SECONDS = 3
+"""A pool that is changing changes again at most so often: functions that come one after the other share a worker."""
 NAMESPACE_VARIABLE = "STEER_NAMESPACE"
 _TICK = timedelta(microseconds=1)
 _NOTHING: SortedSet[tuple[datetime, PoolKey]] = SortedSet()
@@ -38,7 +41,8 @@ _NOTHING: SortedSet[tuple[datetime, PoolKey]] = SortedSet()
 class PoolPlan:
     """What becomes of one pool.
 
-    `record` is what it should be, None = it should not be. `queued`: admitted, but not before the pool's turn.
+    `record` is what it should be, None = it should not be. `queued`: admitted, but not before the pool's turn. `soon`:
+    admitted with its next change, seconds from now.
     `unknown_runtime`: nobody can be in it. `hold`: what is there cannot be judged, so it stays.
     """
 
@@ -48,6 +52,7 @@ class PoolPlan:
     members: tuple[str, ...] = ()
     staying: tuple[str, ...] = ()
     queued: tuple[str, ...] = ()
+    soon: tuple[str, ...] = ()
     unknown_runtime: bool = False
     hold: bool = False
     waits: bool = False
@@ -85,6 +90,14 @@ class View:
     def changes_now(self, key: PoolKey) -> bool:
         until = self.state.changing_until.get(key)
         return until is not None and until > self.now
+
+    def changes_again_at(self, key: PoolKey) -> datetime | None:
+        """When a pool that is changing may change again; None where it may now."""
+        record = self.state.pool(key)
+        if record is None or not self.changes_now(key):
+            return None
+        at = record.changed_at + timedelta(seconds=SPACING_SECONDS)
+        return at if at > self.now else None
 
     def free_turns(self, namespace: str) -> int:
         """How many more pools of the namespace may begin to change."""
@@ -139,9 +152,16 @@ def _plan(view: View, key: PoolKey) -> PoolPlan:
     plan = PoolPlan(
         key, before, record, tuple(inside), tuple(staying), unknown_runtime=runtime is None, wake_at=wake_at
     )
+    if not inside or not plan.rebuilt:
+        return plan
+    soon = view.changes_again_at(key)
+    if before is not None and soon is not None:
+        newcomers = tuple(name for name in inside if name not in members)
+        wake_at = min(soon, wake_at or soon)
+        return replace(plan, record=before, members=members, soon=newcomers, wake_at=wake_at)
     runs = before is not None and before.desired
     in_turn = runs or all(view.runs_elsewhere(key, name) for name in inside)
-    if not inside or not plan.rebuilt or not in_turn or view.take_turn(key):
+    if not in_turn or view.take_turn(key):
         return plan
     if runs:
         return _waiting(view, plan, admitted)

@@ -55,11 +55,11 @@ def fold_instance(state: State, version: Version, old: Version | None) -> None:
 def _heard_of(state: State, pool: PoolKey) -> None:
     """Who is ready in a pool may have changed: look at the pools that keep its members until they are.
 
-    One that is changing again, its host having lost members, needs no turn any more.
+    A pool whose change is over may change at once; one whose host has lost members is changing again, and needs no turn.
     """
     before = pool in state.changing_until
     sync_changing(state, pool)
-    if not before and pool in state.changing_until:
+    if before != (pool in state.changing_until):
         state.mark_pool(pool)
     record = state.pool(pool)
     for name in record.members if record is not None else ():

@@ -143,7 +143,7 @@ def test_deciding_comes_to_rest_and_stays_there(seed: int) -> None:
     for _ in range(12):
         for _ in range(it.random.randint(1, 4)):
             it.act()
-        it.settle()
+        it.advance(4)
         it.check()
         it.check_rest()
         assert decide(everything(it.state, seed, it.log), it.now).decisions == ()
@@ -189,6 +189,7 @@ def test_stable_evicts_nobody_who_still_wants_to_run_over_a_thousand_arrivals_an
             wanting.add(name)
             it.function(name, artifact=f"v{source.randint(1, 3)}")
         running = admitted(it) & wanting
+        it.now += timedelta(seconds=4)
         it.settle()
         assert running <= admitted(it), f"step {step}: {running - admitted(it)} were evicted"
     it.cooperate()

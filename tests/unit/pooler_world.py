@@ -116,7 +116,7 @@ class World:
         """A worker of the pool as it is now, whose host says this of its members; by default all are ready."""
         record = self.state.pool(pool)
         assert record is not None
-        place = ("n1", f"{pool.runtime}-{record.signature[:10]}")
+        place = ("n1", f"{pool.worker.lstrip('_')}-{pool.access[:6]}-{record.signature[:6]}")
         assignment = Assignment(
             workload=WorkloadRef(kind="pool", key="/".join(pool)),
             run=record.run,

@@ -1,5 +1,7 @@
 """Pools over time: who is in them, who waits and why, and how functions move."""
 
+from datetime import timedelta
+
 import orjson
 import pytest
 
@@ -349,8 +351,30 @@ def test_a_pool_that_changes_already_changes_again_without_another_turn() -> Non
     it.settle()
     assert "v2" not in it.pool(f"python/w02/{NO_ACCESS}").run.env["STEER_MEMBERS"]
     it.function("b00", worker="w00", artifact="v2")
-    it.settle()
+    it.advance(3)
     assert it.pool(f"python/w00/{NO_ACCESS}").run.env["STEER_MEMBERS"].count("v2") == 2
+    assert "v2" not in it.pool(f"python/w02/{NO_ACCESS}").run.env["STEER_MEMBERS"]
+
+
+def test_functions_that_come_one_after_the_other_share_a_change() -> None:
+    it = World()
+    it.runtime()
+    changes = 0
+    for number in range(10):
+        it.function(f"f{number}")
+        changes += len(it.settle())
+        assert it.notices() == {}
+        it.now += timedelta(milliseconds=100)
+    assert changes == 1 and it.pool().members == ("f0",)
+    it.advance(3)
+    assert len(it.pool().members) == 10 and it.rejected() == []
+
+
+def test_a_pool_whose_worker_has_loaded_changes_at_once() -> None:
+    it = world("a")
+    it.function("b")
+    it.settle()
+    assert it.pool().members == ("a", "b")
 
 
 def test_new_functions_in_new_pools_wait_for_no_turn() -> None:
