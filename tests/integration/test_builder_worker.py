@@ -61,11 +61,8 @@ async def build(bus: Bus, number: int, **fields: object) -> Key:
 
 async def status(bus: Bus, key: Key) -> BuildStatus:
     version = await records.get(bus, subjects.BUILD_STATUS, key)
-    return (
-        version.record
-        if version is not None and isinstance(version.record, BuildStatus)
-        else BuildStatus.model_construct()
-    )
+    assert version is not None and isinstance(version.record, BuildStatus)
+    return version.record
 
 
 async def ended(bus: Bus, key: Key) -> BuildStatus:

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from builder_world import POOL, World, build_key
 
 from services.builder.config import BuilderConfig
 from shared import subjects
 from shared.model.build import BuildPool, BuildRequest
 from shared.model.build_worker import BuildOrder
 from shared.model.release import Release
+from tests.unit.builder_world import POOL, World, build_key
 
 
 def small(**fields: object) -> World:

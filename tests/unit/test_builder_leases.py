@@ -4,13 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from builder_world import POOL, World, build_key
 
 from shared import subjects
 from shared.errors import SteerError
 from shared.model.build import BuildPool
 from shared.model.build_worker import LeaseRequest, WorkerConditions
 from shared.service import Change
+from tests.unit.builder_world import POOL, World, build_key
 
 ID, OTHER = f"{7:026d}", f"{8:026d}"
 

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builder_world import POOL, World
 
 from services.builder.queries import explain_query, pool_query, queue_query
 from services.builder.worker.template import BUILDCTL, environment, fill, parse
 from shared.errors import SteerError
 from shared.model.build import BuildPool
 from shared.model.build_worker import BuildOrder
+from tests.unit.builder_world import POOL, World
 
 
 def queue(world: World, **request: Any) -> list[tuple[int, str, str]]:
