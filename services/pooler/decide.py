@@ -4,7 +4,7 @@ It looks at what has changed since it last looked, at what has become due, and, 
 pools that are queued for one; pools first, each with the functions whose place it decides, then functions by themselves.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from heapq import merge, nsmallest
 from itertools import groupby
@@ -83,17 +83,22 @@ class _Pass:
         if function in self.looks:
             return True
         step = decide_function(self.view, function)
-        look = Look(self.state.dirty_functions.get(function))
-        return self._add([step.decision(self.view)] if step is not None else [], {function: look})
+        decisions = [step.decision(self.view)] if step is not None else []
+        soon = self.view.plan(wanted).soon if wanted is not None else ()
+        return self._add(decisions, {function: self._look(function, soon)})
+
+    def _look(self, function: Key, soon: Collection[str]) -> Look:
+        """Whoever gets in with the next change of a pool keeps its mark: nothing has been said of it yet."""
+        return Look(None if function[1] in soon else self.state.dirty_functions.get(function))
 
     def _take_pool(self, key: PoolKey) -> bool:
         plan = self.view.plan(key)
         looks: dict[Target, Look] = {key: Look(self.state.dirty_pools.get(key), plan.wake_at, plan.waits)}
         placed: list[Change] = []
         decisions: list[Decision] = []
-        marks, inside = self.state.dirty_functions, frozenset(plan.members)
+        inside = frozenset(plan.members)
         for function in _whose_place_it_is(self.state, plan):
-            looks[function] = Look(marks.get(function))
+            looks[function] = self._look(function, plan.soon)
             if function[1] in inside and self.state.is_new(function):
                 placed.append(let_in(self.view, plan, function))
                 continue

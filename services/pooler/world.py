@@ -127,7 +127,7 @@ class State:
 
     def is_new(self, function: Key) -> bool:
         """Whether nothing has been said of it yet."""
-        return function not in self._placements and (SERVICE, "function", *function) not in self._decisions
+        return function not in self._placements
 
     def cause(self, function: Key) -> int:
         """The sequence of the newest record of the function: of its own, or of its access."""
