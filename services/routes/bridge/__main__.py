@@ -1,6 +1,7 @@
 """`python -m services.routes.bridge`: apply the routes to a proxy. Each option is also `STEER_BRIDGE_<OPTION>`.
 
 HAProxy is run as a master with workers, `haproxy -W -S MASTER -f CONFIG`; the bridge writes CONFIG before it is there.
+Caddy loses connections at a change unless it is handed its listening socket (`--http fd/3`, as systemd does).
 How to reach the bus is told by the environment alone, as for every process.
 Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
 """
@@ -47,7 +48,7 @@ def main(
     *,
     proxy: Annotated[Kind, _option("proxy", "Which proxy it is.")],
     name: Annotated[str, _option("name", "Its name among the proxies.")],
-    http: Annotated[str, _option("http", "Where the proxy listens, host:port.")] = ":80",
+    http: Annotated[str, _option("http", "Where the proxy listens: host:port, or for Caddy fd/3.")] = ":80",
     https: Annotated[str, _option("https", "The same for HTTPS; without it nothing redirects there.")] = "",
     certificates: Annotated[str, _option("certificates", "A directory of PEM files (HAProxy).")] = "",
     activator: Annotated[
@@ -69,8 +70,8 @@ def main(
         if https and proxy is Kind.HAPROXY and not certificates:
             raise ConfigurationError("--https needs --certificates with HAProxy")
         options = Options(
-            http=_address("http", http),
-            https=_address("https", https) if https else "",
+            http=_listener("http", http, proxy),
+            https=_listener("https", https, proxy) if https else "",
             certificates=certificates,
             activators=tuple(_address("activator", each) for each in activator or ()),
             admin=_address("admin", admin),
@@ -107,6 +108,10 @@ def _address(option: str, text: str) -> str:
     if not _ADDRESS.fullmatch(text):
         raise ConfigurationError(f"--{option} {text!r}: not host:port")
     return text
+
+
+def _listener(option: str, text: str, proxy: Kind) -> str:
+    return text if proxy is Kind.CADDY and re.fullmatch(r"fd/[0-9]{1,4}", text) else _address(option, text)
 
 
 def _haproxy(

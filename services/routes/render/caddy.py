@@ -50,9 +50,8 @@ def _configuration(planned: Plan, options: Options) -> Json:
     if options.https:
         servers["https"] = _server(planned, options, options.https, https=True)
     http: Json = {"servers": servers, "metrics": {"per_host": True}}
-    if options.https:
-        http["https_port"] = _port(options.https)
-    http["http_port"] = _port(options.http)
+    http["https_port"] = _port(options.https, 443)
+    http["http_port"] = _port(options.http, 80)
     return {"admin": {"listen": options.admin, "config": {"persist": False}}, "apps": {"http": http}}
 
 
@@ -80,7 +79,7 @@ def _route(site: Site, options: Options, https: bool) -> Json:
 
 def _handlers(site: Site, options: Options, https: bool) -> list[Json]:
     if site.middleware.redirect_https and options.https and not https:
-        port = _port(options.https)
+        port = _port(options.https, 443)
         host = "{http.request.host}" + ("" if port == 443 else f":{port}")
         location = {"Location": [f"https://{host}{{http.request.uri}}"]}
         return [{"handler": "static_response", "status_code": 308, "headers": location}]
@@ -150,8 +149,9 @@ def _addresses(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
     return tuple(endpoint.address for endpoint in endpoints)
 
 
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])
+def _port(address: str, otherwise: int) -> int:
+    tail = address.rpartition(":")[2]
+    return int(tail) if tail.isdigit() else otherwise
 
 
 def literal(text: str) -> str:

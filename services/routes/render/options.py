@@ -7,6 +7,9 @@ from dataclasses import dataclass
 class Options:
     """Addresses are `host:port`, with an empty host for all addresses. They come from an operator and are trusted.
 
+    For Caddy `http` and `https` may also be `fd/3`: a listening socket that it was started with. Of its own sockets it
+    opens new ones at every change, and connections that wait in the old ones break.
+
     Without `https` nothing redirects to it. `certificates` is a directory of PEM files for HAProxy; Caddy gets its own
     certificates. `admin` is Caddy's admin API; `socket` a path on which HAProxy answers questions. `l4_host` is where
     public ports are opened. `mark` names the version inside the configuration, so that the proxy can be asked for it.
