@@ -1,0 +1,200 @@
+"""A proxy as people run it: the program, its bridge and an activator, each a process; and requests through it."""
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.cli.traffic import get
+from shared.runtime import tasks
+from shared.runtime.embedded import free_port
+from tests.end_to_end.running import ROOT, environment
+
+RATE = 200
+REQUEST_SECONDS = 10.0
+START_SECONDS = 30.0
+
+
+def program(name: str) -> str | None:
+    """Beside the interpreter, else on the PATH, the places for administrators included."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.is_file() else shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+@dataclass
+class Edge:
+    """Where the proxy and the activator listen."""
+
+    port: int
+    activator: int
+    directory: Path
+
+    def logs(self) -> str:
+        return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.directory.glob("*.log")))
+
+
+@asynccontextmanager
+async def process(
+    log: Path, *command: str, url: str = "", sockets: tuple[int, ...] = ()
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    variables = environment() | ({"STEER_NATS_URL": url} if url else {})
+    with log.open("ab") as output:
+        child = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, env=variables, stdout=output, stderr=output, pass_fds=sockets
+        )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.terminate()
+        try:
+            await asyncio.wait_for(child.wait(), 30)
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+
+
+@asynccontextmanager
+async def edge(proxy: str, url: str, directory: Path) -> AsyncIterator[Edge]:
+    """The proxy serves by the routes of the log when this is entered, if only with 404."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024) if proxy == "caddy" else None
+    port = int(listener.getsockname()[1]) if listener else free_port()
+    found = Edge(port, free_port(), directory)
+    admin = free_port()
+    config, statistics, master = (directory / name for name in ("haproxy.cfg", "stats.sock", "master.sock"))
+    http = f"fd/{listener.fileno()}" if listener else f"127.0.0.1:{found.port}"
+    where = ("--http", http, "--activator", f"127.0.0.1:{found.activator}")
+    told = {
+        "caddy": ("--admin", f"127.0.0.1:{admin}"),
+        "haproxy": ("--config", str(config), "--socket", str(statistics), "--master", str(master)),
+    }[proxy]
+    executable = program(proxy)
+    assert executable is not None
+    python = (sys.executable, "-m")
+    async with AsyncExitStack() as stack:
+
+        async def start(name: str, *command: str) -> None:
+            sockets = (listener.fileno(),) if listener and name == "caddy" else ()
+            await stack.enter_async_context(process(directory / f"{name}.log", *command, url=url, sockets=sockets))
+
+        if listener is not None:
+            stack.callback(listener.close)
+
+        listen = f"127.0.0.1:{found.activator}"
+        await start("activator", *python, "services.activator", "--name", "activator-1", "--listen", listen)
+        if proxy == "caddy":
+            (directory / "caddy.json").write_text(f'{{"admin": {{"listen": "127.0.0.1:{admin}"}}}}')
+            await start("caddy", executable, "run", "--config", str(directory / "caddy.json"))
+        bridge = ("services.routes.bridge", "--proxy", proxy, "--name", f"edge-{proxy}")
+        more = () if proxy == "caddy" else ("--program", executable)
+        await start("bridge", *python, *bridge, *where, *told, *more)
+        if proxy == "haproxy":
+            await until(config.exists)
+            await start("haproxy", executable, "-W", "-S", str(master), "-f", str(config))
+        await until(lambda: answers(found.port, "nobody.example.com", 404))
+        await until(lambda: answers(found.activator, "nobody.example.com", 404))
+        yield found
+
+
+async def answers(port: int, host: str, status: int) -> bool:
+    try:
+        return (await asyncio.wait_for(get(f"127.0.0.1:{port}", host, "/"), 5))[0] == status
+    except (OSError, EOFError, TimeoutError):
+        return False
+
+
+async def until(condition: Callable[[], object], seconds: float = START_SECONDS) -> None:
+    """Look until the condition holds."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                found = condition()
+                if asyncio.iscoroutine(found):
+                    found = await found
+                if found:
+                    return
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"did not come about in {seconds:g} s") from None
+
+
+@dataclass
+class Load:
+    """Requests at a steady rate, each on a connection of its own, whether or not those before are answered.
+
+    With `repeats` a request whose connection ends before a byte of the answer is sent again, as browsers do.
+    """
+
+    port: int
+    host: str
+    path: str
+    repeats: bool = False
+    repeated: int = 0
+    bodies: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+    open: int = 0
+    _task: asyncio.Task[None] | None = None
+    _under_way: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def sent(self) -> int:
+        return self.bodies.total() + len(self.failed) + self.open
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._send())
+
+    async def stop(self) -> None:
+        """No more; wait for what is under way."""
+        await tasks.end(self._task)
+        await asyncio.gather(*self._under_way)
+
+    def answered(self, text: str) -> int:
+        return sum(count for body, count in self.bodies.items() if text in body)
+
+    async def more(self, count: int) -> None:
+        """Until so many more have been sent."""
+        goal = self.sent + count
+        await until(lambda: self.sent >= goal)
+
+    async def _send(self) -> None:
+        clock = asyncio.get_running_loop().time
+        began, sent = clock(), 0
+        while True:
+            while sent < (clock() - began) * RATE and self.open < RATE:
+                task = asyncio.create_task(self._request())
+                self._under_way.add(task)
+                task.add_done_callback(self._under_way.discard)
+                sent += 1
+            sent = max(
+                sent, int((clock() - began) * RATE) - RATE
+            )  # what a stalled machine could not send is not made up
+            await asyncio.sleep(1 / RATE)
+
+    async def _request(self) -> None:
+        self.open += 1
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                status, body = await self._answer()
+            if status == 200:
+                self.bodies[body] += 1
+            else:
+                self.failed.append(f"status {status}: {body[:100]}")
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            self.failed.append(f"{type(error).__name__}: {error}")
+        finally:
+            self.open -= 1
+
+    async def _answer(self) -> tuple[int, str]:
+        try:
+            return await get(f"127.0.0.1:{self.port}", self.host, self.path)
+        except (EOFError, ConnectionResetError):
+            if not self.repeats:
+                raise
+            self.repeated += 1
+            return await get(f"127.0.0.1:{self.port}", self.host, self.path)
