@@ -19,7 +19,7 @@ from shared.runtime.clock import EPOCH, ServiceClock
 from shared.runtime.encode import Outgoing, is_tombstone
 from shared.runtime.follower import Message
 from shared.runtime.lease import monotonic
-from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, printable
+from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, is_well_formed, printable
 from shared.runtime.records import version_of
 from shared.runtime.sequences import Sequences
 from shared.service import Service
@@ -153,9 +153,13 @@ class World:
         The server's timestamps are not in the acknowledgement: their versions carry `now`, the time of the decision.
         """
         for message, sequence in zip(outgoing, sequences, strict=True):
-            if message.kind in self._reads and self.sequences.accept(message.subject, sequence):
+            if self._folds(message) and self.sequences.accept(message.subject, sequence):
                 self.service.fold(self.state, message.version(sequence, now))
             bad = self.unreadable.get(message.subject)
             if bad is not None and bad.sequence < sequence:
                 del self.unreadable[message.subject]
         self.sequences.acknowledged(sequences)
+
+    def _folds(self, message: Outgoing) -> bool:
+        """The answer to a malformed subject is a tombstone of what no record can be: it stays out of the state."""
+        return message.kind in self._reads and (message.restores is None or is_well_formed(message.subject))
