@@ -10,7 +10,8 @@
   answered (`_answerable`). With an nkey, the inbox carries its public key, and nobody else may listen there.
 * A refused publish or subscription reaches the caller as a timeout only; the log says which permission is missing.
 
-A slow consumer is told to the followers (`on_slow_consumer`), who then distrust what they hold.
+What a follower reads is handed to it as bytes, the moment it is read (`take`): a queue and a task for each message, as
+the client has them, cost more than what is done with it.
 """
 
 import asyncio
@@ -27,9 +28,11 @@ import nkeys
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
 from shared.errors import ConfigurationError, InvalidRecord, Problem, Unavailable
+from shared.runtime.headers import parse
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -48,6 +51,7 @@ INBOX = "_INBOX"
 _ANSWERED = (f"{INBOX}.".encode(), b"$JS.ACK.", b"$JS.FC.")
 _PLAIN_HEADERS = b"NATS/1.0\r\n"
 Headers = Mapping[str, str]
+Taker = Callable[[bytes, bytes, bytes, bytes], None]
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "?([^"\s]+)"?', re.IGNORECASE)
 
 
@@ -58,12 +62,27 @@ class _Client(Client):
     is deaf, reconnects a little later, and is sent the same message again.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.takers: dict[int, Taker] = {}
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        taker = self.takers.get(sid)
+        if taker is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        try:
+            taker(subject, reply, data, headers)
+        except Exception as error:  # a message that anyone may have sent must not end the reading of all others
+            await self._error_cb(error)
+
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         if not headers:
             return None
         if headers.startswith(_PLAIN_HEADERS):  # a third of a load's time, as the client does it
-            lines = headers[len(_PLAIN_HEADERS) :].decode(errors="replace").split("\r\n")
-            return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name}
+            return parse(headers)
         try:
             return await super()._process_headers(headers)
         except (UnicodeDecodeError, IndexError):
@@ -88,23 +107,18 @@ class Bus:
     def __init__(self, settings: Settings, name: str) -> None:
         self.settings = settings
         self.name = name
-        self.nc: Client = _Client()
+        self.nc: _Client = _Client()
         self.js: JetStreamContext = self.nc.jetstream(timeout=REQUEST_SECONDS)
         self.closed = asyncio.Event()
         self.connected = asyncio.Event()
         self.reconnects = 0
         self._reconnect_hooks: list[Callable[[], None]] = []
-        self._slow_hooks: list[Callable[[Any], None]] = []
         self._closed_hooks: list[Callable[[], None]] = []
         self._last_error = ""
 
     def on_reconnect(self, hook: Callable[[], None]) -> Callable[[], None]:
         """Call `hook` after each reconnect; it must not block. The result takes it back."""
         return _register(self._reconnect_hooks, hook)
-
-    def on_slow_consumer(self, hook: Callable[[Any], None]) -> Callable[[], None]:
-        """Call `hook(subscription)` when the client threw messages of a subscription away."""
-        return _register(self._slow_hooks, hook)
 
     def on_closed(self, hook: Callable[[], None]) -> Callable[[], None]:
         """Call `hook` when the connection is gone for good."""
@@ -125,6 +139,18 @@ class Bus:
         self.nc._pending_data_size += len(data)
         self.nc.stats["out_msgs"] += messages
         self.nc.stats["out_bytes"] += len(data)
+
+    async def take(self, subject: str, taker: Taker) -> Subscription:
+        """Subscribe; `taker(subject, reply, body, headers)` gets every message from then on, and must not block."""
+        subscription = await self.nc.subscribe(subject)
+        self.nc.takers[subscription._id] = taker
+        return subscription
+
+    async def leave(self, subscription: Subscription) -> None:
+        """End what `take` has begun."""
+        self.nc.takers.pop(subscription._id, None)
+        with contextlib.suppress(Exception):  # a closed connection has no subscriptions left
+            await subscription.unsubscribe()
 
     async def publish(self, subject: str, body: bytes = b"", headers: Headers | None = None, reply: str = "") -> None:
         """Send without an answer."""
@@ -167,8 +193,6 @@ class Bus:
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, nats.errors.SlowConsumerError):
             log.error("messages were dropped by a slow consumer", connection=self.name, subject=error.subject)
-            for hook in list(self._slow_hooks):
-                hook(error.sub)
             return
         denied = _PERMISSION.search(str(error))
         if denied:

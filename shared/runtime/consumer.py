@@ -5,7 +5,6 @@ the client or the network lost is noticed at the next one, or at the next heartb
 nothing more to send, or when all that was in the stream at its begin has come.
 """
 
-import contextlib
 import random
 import time
 from collections.abc import Mapping
@@ -14,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 import nats.errors
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from shared.errors import SteerError
 from shared.runtime.bus import Bus
+from shared.runtime.headers import RawHeaders, parse
 from shared.runtime.jetstream import api
 
 HEARTBEAT_SECONDS = 0.5
@@ -67,19 +66,18 @@ class Reader(Protocol):
 class Consumer:
     """One consumer on the server, made anew by each `begin`, and what was received from it."""
 
-    def __init__(self, bus: Bus, stream: str, name: str, filters: list[str], reader: Reader, pending: int) -> None:
+    def __init__(self, bus: Bus, stream: str, name: str, filters: list[str], reader: Reader) -> None:
         self._bus = bus
         self._stream = stream
         self._name = name
         self._filters = filters
         self._reader = reader
-        self._pending_messages = pending
         self._heard = 0.0
         self._expected = 1
         self._target = 0
         self._current: object = None
         self._inbox = ""
-        self.pending = "0"
+        self.pending = b"0"
         self.subscription: Subscription | None = None
         self.begun = False
         self.caught_up = False
@@ -144,29 +142,25 @@ class Consumer:
         current = self._current = object()
         self._inbox = inbox
 
-        async def receive(message: Msg) -> None:
+        def receive(subject: bytes, reply: bytes, body: bytes, headers: bytes) -> None:
             if self._current is current:
-                self._receive(message)
+                self._receive(subject, reply, body, headers)
 
-        self.subscription = await self._bus.nc.subscribe(
-            inbox, cb=receive, pending_msgs_limit=self._pending_messages, pending_bytes_limit=0
-        )
+        self.subscription = await self._bus.take(inbox, receive)
         return current
 
     async def end(self) -> None:
         self._current = None
         subscription, self.subscription = self.subscription, None
         if subscription is not None:
-            with contextlib.suppress(Exception):  # a closed connection has no subscriptions left
-                await subscription.unsubscribe()
+            await self._bus.leave(subscription)
 
-    def _receive(self, message: Msg) -> None:
+    def _receive(self, subject: bytes, reply: bytes, body: bytes, headers: bytes) -> None:
         self._heard = time.clock_gettime(_BOOT_CLOCK)
-        headers = message.headers
-        if message.subject == self._inbox:  # any publisher can send a message that looks like a heartbeat otherwise
-            self._control(message.reply, headers or {})
+        if subject == self._inbox.encode():  # any publisher can send a message that looks like a heartbeat otherwise
+            self._control(reply.decode(errors="surrogateescape"), parse(headers) if headers else {})
             return
-        tokens = message.reply.split(".")
+        tokens = reply.split(b".")
         at = 5 if len(tokens) == 9 else 7  # with a domain and an account hash in front
         sequence, number = int(tokens[at]), int(tokens[at + 1])
         if number != self._expected:
@@ -175,11 +169,14 @@ class Consumer:
         self._expected += 1
         pending = self.pending = tokens[at + 3]
         when = _EPOCH + timedelta(microseconds=int(tokens[at + 2]) // 1000)
-        self._reader.put(Message(message.subject, sequence, when, headers, message.data))
+        name = subject.decode(errors="surrogateescape")
+        self._reader.put(Message(name, sequence, when, RawHeaders(headers) if headers else None, body))
+        if self._current is None:
+            return  # the reader has had enough, and has dropped everything
         if self.caught_up:
             self.position = sequence
             self._reader.arrived()
-        elif pending == "0" or sequence >= self._target:
+        elif pending == b"0" or sequence >= self._target:
             self._advance(max(sequence, self._target), caught_up=True)
 
     def _control(self, reply: str, headers: Mapping[str, str]) -> None:

@@ -100,7 +100,7 @@ def is_tombstone(headers: Mapping[str, str] | None) -> bool:
 
 def sequence_in(headers: Mapping[str, str] | None, name: str) -> int:
     """A sequence in a header; 0 where there is none, or nonsense that some publisher wrote."""
-    text = headers.get(name, "") if headers else ""
+    text = headers.get(name, "") if headers is not None else ""
     return int(text) if text.isascii() and text.isdigit() else 0
 
 

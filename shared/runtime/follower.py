@@ -68,9 +68,9 @@ class Follower:
         self._start = start
         groups = [[each] for each in filters] if name else [list(filters)]
         self._consumers = [
-            Consumer(bus, stream, f"{name or bus.name}-{index}", group, self, pending_messages)
-            for index, group in enumerate(groups)
+            Consumer(bus, stream, f"{name or bus.name}-{index}", group, self) for index, group in enumerate(groups)
         ]
+        self._pending_messages = pending_messages
         self._queue: deque[Message | Mark] = deque()
         self._ready = asyncio.Event()
         self._restarted = False
@@ -87,7 +87,7 @@ class Follower:
 
     async def start(self) -> None:
         """Begin; returns at once. Waits in the background for a stream that is not there yet."""
-        self._take_back = [self._bus.on_reconnect(self._again.set), self._bus.on_slow_consumer(self._slow)]
+        self._take_back = [self._bus.on_reconnect(self._again.set)]
         self._again.set()
         self._task = asyncio.create_task(self._keep_following(), name=f"follow {self._stream}")
 
@@ -156,6 +156,9 @@ class Follower:
         return len(self._queue) + sum(int(each.pending) for each in self._consumers)
 
     def put(self, item: Message | Mark) -> None:
+        if len(self._queue) >= self._pending_messages:
+            self.distrust("the reader is too slow for what comes")
+            return
         self._queue.append(item)
         if not self._ready.is_set():
             self._ready.set()
@@ -182,10 +185,6 @@ class Follower:
         self._restarted = True
         self._ready.set()
         self._again.set()
-
-    def _slow(self, subscription: object) -> None:
-        if any(each.subscription is subscription for each in self._consumers):
-            self.distrust("messages were dropped because the reader is slow")
 
     async def _keep_following(self) -> None:
         silent = 0
