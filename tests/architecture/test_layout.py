@@ -10,7 +10,7 @@ from services.cli import subject_table
 from services.cli.leaders import DECIDERS
 
 ROOT = Path(__file__).parents[2]
-DOERS = ("agent", "cli")
+DOERS = ("agent", "activator", "cli")
 MAX_LINES = 350
 MAX_FUNCTION_LINES = 50
 DATA = {"declarations"}  # the streams: a table, however long
