@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from services.pooler.access import PoolKey
 from services.pooler.functions import decide_function, let_in
-from services.pooler.pools import PoolPlan, View
+from services.pooler.pools import plan_of
+from services.pooler.view import PoolPlan, View
 from services.pooler.world import SERVICE, Look, State, Target
 from shared import subjects
 from shared.model.service import Notice
@@ -77,14 +78,14 @@ class _Pass:
     def _take_function(self, function: Key) -> bool:
         """A function by itself; where its pool has to change too, both go into one commit."""
         wanted = self.state.wanted.get(function)
-        changes = wanted is not None and wanted not in self.looks and self.view.plan(wanted).changed
+        changes = wanted is not None and wanted not in self.looks and plan_of(self.view, wanted).changed
         if wanted is not None and changes and not self._take_pool(wanted):
             return False
         if function in self.looks:
             return True
         step = decide_function(self.view, function)
         decisions = [step.decision(self.view)] if step is not None else []
-        soon = self.view.plan(wanted).soon if wanted is not None else ()
+        soon = plan_of(self.view, wanted).soon if wanted is not None else ()
         return self._add(decisions, {function: self._look(function, soon)})
 
     def _look(self, function: Key, soon: Collection[str]) -> Look:
@@ -92,7 +93,7 @@ class _Pass:
         return Look(None if function[1] in soon else self.state.dirty_functions.get(function))
 
     def _take_pool(self, key: PoolKey) -> bool:
-        plan = self.view.plan(key)
+        plan = plan_of(self.view, key)
         looks: dict[Target, Look] = {key: Look(self.state.dirty_pools.get(key), plan.wake_at, plan.waits)}
         placed: list[Change] = []
         decisions: list[Decision] = []

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from services.pooler.access import PoolKey, parse_pool
 from services.pooler.assign import full
-from services.pooler.pools import CHANGE_SECONDS, PoolPlan, View
+from services.pooler.pools import plan_of
+from services.pooler.view import CHANGE_SECONDS, PoolPlan, View
 from services.pooler.world import SERVICE
 from shared import subjects
 from shared.model.pool import PoolPlacement
@@ -75,7 +76,7 @@ def _verdict(view: View, function: Key, present: PoolPlacement | None) -> Verdic
     if wanted is None:
         gone = state.deleted(subjects.FUNCTION, function)
         return Verdict(None if gone else present, "deleted")
-    plan = view.plan(wanted)
+    plan = plan_of(view, wanted)
     name = function[1]
     if name in plan.members:
         return _admitted(view, function, wanted, present, plan)

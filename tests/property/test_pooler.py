@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.pooler.access import PoolKey, pool_of
 from services.pooler.assign import ByName, Declared
 from services.pooler.decide import decide
-from services.pooler.pools import row
+from services.pooler.hosting import row
 from services.pooler.state import fold
 from services.pooler.world import State
 from shared import subjects

@@ -8,7 +8,7 @@ import orjson
 
 from services.pooler.access import PoolKey, pool_of
 from services.pooler.assign import ByName, Declared
-from services.pooler.pools import row
+from services.pooler.hosting import row
 from services.pooler.service import service
 from services.pooler.world import State
 from shared import subjects

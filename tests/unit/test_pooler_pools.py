@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from services.pooler.access import PoolKey, pool_of
-from services.pooler.pools import signature
+from services.pooler.hosting import signature
 from services.pooler.queries import QUERIES
 from shared import subjects
 from shared.codec import config_hash
