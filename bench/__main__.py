@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import builder, day, durable, failover, flat, placing, pooler, reaction, trace
+from bench import builder, day, durable, failover, flat, intake, placing, pooler, reaction, trace
 from bench.harness import Figure, Group, Options, Row
 from bench.report import table, write
 
@@ -24,6 +24,7 @@ GROUPS: Mapping[str, Group] = {
     "day": day.run,
     "durable": durable.run,
     "reaction": reaction.run,
+    "intake": intake.run,
     "failover": failover.run,
     "builder": builder.run,
     "pooler": pooler.run,

@@ -17,14 +17,14 @@ FIGURE = "the Alibaba 2023 trace"
 
 
 def folder() -> Path:
-    """Where `STEER_DATA` says, else beside the repository."""
-    data = os.environ.get("STEER_DATA") or Path(__file__).parents[2] / "shared" / "data"
+    """Where `STEER_BENCH_DATA` says, else beside the repository."""
+    data = os.environ.get("STEER_BENCH_DATA") or Path(__file__).parents[2] / "shared" / "data"
     return Path(data) / "alibaba-gpu-2023"
 
 
 def run(options: Options) -> Iterable[Row]:
     if not (folder() / "pods.csv").is_file():
-        yield Unmeasured(FIGURE, "STEER_DATA names no folder with alibaba-gpu-2023/pods.csv")
+        yield Unmeasured(FIGURE, "STEER_BENCH_DATA names no folder with alibaba-gpu-2023/pods.csv")
         return
     nodes = [
         oracle.OracleNode(

@@ -1,6 +1,6 @@
 """A production cluster's pods, placed one by one as they came and went, equal the oracle.
 
-The folder that the setting `STEER_DATA` names (else `../shared/data` beside the repository) holds `alibaba-gpu-2023/`.
+The folder that the setting `STEER_BENCH_DATA` names (else `../shared/data` beside the repository) holds `alibaba-gpu-2023/`.
 """
 
 import csv
@@ -13,10 +13,10 @@ import pytest
 
 from services.scheduler.placement import Cluster, Request, place
 
-DATA = Path(os.environ.get("STEER_DATA") or Path(__file__).parents[3] / "shared" / "data") / "alibaba-gpu-2023"
+DATA = Path(os.environ.get("STEER_BENCH_DATA") or Path(__file__).parents[3] / "shared" / "data") / "alibaba-gpu-2023"
 
 pytestmark = pytest.mark.skipif(
-    not (DATA / "pods.csv").is_file(), reason="STEER_DATA names no folder with alibaba-gpu-2023/pods.csv"
+    not (DATA / "pods.csv").is_file(), reason="STEER_BENCH_DATA names no folder with alibaba-gpu-2023/pods.csv"
 )
 
 
