@@ -96,6 +96,9 @@ class Kind:
 
     def check(self, key: Key) -> None:
         """Raise `InvalidSubject` where a token of the key has not its form, or there are too few or too many."""
+        tail = ".".join(key)
+        if _WHOLE[self.name].fullmatch(tail) and tail.count(".") == len(key) - 1:
+            return
         subject = self.subject(*key)
         if len(key) < len(self.tokens) or (len(key) > len(self.tokens) and not self.open_ended):
             raise InvalidSubject(
@@ -185,8 +188,19 @@ KINDS: tuple[Kind, ...] = (
 """Every kind of the log, in the order of the subject table."""
 
 BY_NAME: dict[str, Kind] = {kind.name: kind for kind in KINDS}
-_BY_PREFIX: dict[str, Kind] = {kind.prefix: kind for kind in KINDS}
+_BY_PREFIX: dict[Key, Kind] = {tuple(kind.prefix.split(".")): kind for kind in KINDS}
 ROUTE_KINDS: tuple[Kind, ...] = (ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION)
+
+
+def _whole(kind: Kind) -> re.Pattern[str]:
+    """What all tokens of a well-formed key are, joined: one match says so, and `check` finds out what is wrong."""
+    forms = [_FORMS.get(token.partition(":")[2], (_NAME, ""))[0].pattern for token in kind.tokens]
+    if kind.open_ended:
+        forms[-1] = rf"{forms[-1]}(?:\.(?:{forms[-1]}))*"
+    return re.compile(r"\.".join(f"(?:{form})" for form in forms))
+
+
+_WHOLE = {kind.name: _whole(kind) for kind in KINDS}
 
 
 def _kind_named(name: str) -> Kind:
@@ -195,11 +209,11 @@ def _kind_named(name: str) -> Kind:
 
 def kind_of(subject: str) -> tuple[Kind, Key]:
     """The kind of a subject and its key, whose tokens are not checked. Raises `InvalidSubject` for a foreign one."""
-    tokens = subject.split(".")
+    tokens = tuple(subject.split("."))
     for length in (2, 3):
-        kind = _BY_PREFIX.get(".".join(tokens[:length]))
+        kind = _BY_PREFIX.get(tokens[:length])
         if kind is not None:
-            return kind, tuple(tokens[length:])
+            return kind, tokens[length:]
     raise InvalidSubject(subject, "not a subject of Steersman")
 
 

@@ -27,6 +27,9 @@ from shared.subjects import Kind
 
 log = structlog.get_logger(__name__)
 
+COLLECT_AFTER = (20_000, 20, 20)
+"""Allocations, and collections of a generation, before the next one is collected."""
+
 History = Callable[[str], Awaitable[list[Message]]]
 
 
@@ -47,6 +50,7 @@ class World:
 
     def reset(self) -> None:
         """Forget everything: a load follows. The garbage collector pauses for it, since a load only adds."""
+        gc.unfreeze()
         self.state: Any = self.service.new_state()
         self.sequences = Sequences()
         self.unreadable: dict[str, Message] = {}
@@ -56,6 +60,7 @@ class World:
         self.last_term_at = EPOCH, 0.0
         self.loaded = False
         self.folded = 0
+        gc.collect()  # the state before, whose nodes and groups know each other
         gc.disable()
 
     def filters(self) -> list[str]:
@@ -130,11 +135,11 @@ class World:
                     self._fold_newest_valid(versions)
         self.loaded = True
         self.end_load()
-        gc.collect()
         gc.freeze()  # what was loaded stays: later collections need not look at it
 
     def end_load(self) -> None:
-        """The collector works again."""
+        """The collector works again, though seldom: records are no garbage, and have no cycles."""
+        gc.set_threshold(*COLLECT_AFTER)
         gc.enable()
 
     def _fold_newest_valid(self, versions: Sequence[Message]) -> None:
