@@ -144,11 +144,12 @@ class _Pass:
 
 
 def _whose_place_it_is(state: State, plan: PoolPlan) -> list[Key]:
-    """The functions whose placement follows from the plan of a pool, in order: who declares it and is, was or will be in
-    it, or waits for its turn; and where they are few, all that have changed."""
+    """The functions whose placement may follow from the plan of a pool, in order: who declares it and joins it, leaves it
+    or waits for its turn; and, where those who declare it are few, all that have changed."""
     namespace = plan.key.namespace
     declared = state.groups.get(plan.key, ())
-    names = {*plan.members, *plan.queued, *(plan.before.members if plan.before is not None else ())}
+    names = set(plan.members).symmetric_difference(plan.before.members if plan.before is not None else ())
+    names.update(plan.queued)
     names.update(name for _, name in state.queuing.get(plan.key, ()))
     if len(declared) > MAX_TOGETHER:
         return [(namespace, name) for name in sorted(names) if state.wanted.get((namespace, name)) == plan.key]

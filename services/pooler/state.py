@@ -191,6 +191,8 @@ def settle(state: State, plan: Plan, now: datetime) -> None:
             _set_queued(state, target, look.queued)
         elif look.mark is not None and state.dirty_functions.get(target) == look.mark:
             del state.dirty_functions[target]
+    if not state.dirty_functions:
+        state.dirty_functions = {}  # one that has held many costs as much to walk as if it still did
 
 
 def _set_due(state: State, pool: PoolKey, at: datetime | None) -> None:

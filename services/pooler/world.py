@@ -1,7 +1,7 @@
 """What the pooler knows: the records it reads, and the indexes that keep the cost of a decision at what changed.
 
-Indexes are derived from the records alone, so the order between different subjects does not matter. `dirty`, `due` and
-`queued` only say what to look at again: a state that was just loaded looks at everything.
+Indexes are derived from the records alone, so the order between different subjects does not matter. What is dirty,
+due or queued is only looked at again: a state that was just loaded looks at everything.
 
 Of assignments and instances only those of pools count, and of these only who is ready where.
 """
