@@ -15,7 +15,7 @@ demo: $(VENV)/.ready
 	$(BIN)/steer demo
 
 test: $(VENV)/.ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
