@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NATS = ("nats-1", "nats-2", "nats-3")
+DOERS = ("agent", "activator")
 HEALTHY_SECONDS = 60
 
 
@@ -46,10 +47,10 @@ def test_a_container_says_whether_it_is_healthy(name: str) -> None:
 
 
 def test_there_are_three_servers_and_two_instances_of_each_service_that_decides() -> None:
-    assert set(SERVICES) == {*NATS, *DECIDERS, "agent"}
+    assert set(SERVICES) == {*NATS, *DECIDERS, *DOERS}
     for name in DECIDERS:
         assert SERVICES[name]["deploy"]["replicas"] == 2
-    for name in (*DECIDERS, "agent"):
+    for name in (*DECIDERS, *DOERS):
         assert SERVICES[name]["environment"]["STEER_REPLICAS"] == "3"
         assert set(SERVICES[name]["depends_on"]) == set(NATS)
 
@@ -102,6 +103,8 @@ class Here:
             word = re.sub(r"\b0\.0\.0\.0:6222\b", f"127.0.0.1:{self.cluster[name]}", word)
             word = re.sub(r"\b4222\b", str(self.client[name]), word)
             word = re.sub(r"\b8222\b", str(self.monitor[name]), word).replace("0.0.0.0", "127.0.0.1")
+        if name == "activator":
+            word = re.sub(r"\b0\.0\.0\.0:8081\b", "127.0.0.1:0", word)
         return str(self.directory / name) if word == "/data" else word
 
     def environment(self, name: str, metrics_port: int) -> dict[str, str]:
@@ -161,7 +164,7 @@ async def test_every_command_runs_and_every_health_check_comes_to_say_yes(tmp_pa
         await asyncio.gather(*running)
         instances = [
             stack.enter_async_context(container(here, name, instance))
-            for name in (*DECIDERS, "agent")
+            for name in (*DECIDERS, *DOERS)
             for instance in range(SERVICES[name].get("deploy", {}).get("replicas", 1))
         ]
         await asyncio.gather(*instances)
