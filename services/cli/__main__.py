@@ -16,6 +16,7 @@ from services.cli import (
     nodes,
     pools,
     reading,
+    replay,
     routes,
     scale,
     status,
@@ -60,6 +61,7 @@ app.command("snapshot")(volumes.snapshot)
 app.command("snapshots")(volumes.snapshots)
 app.command("history")(history.command)
 app.command("events")(events.command)
+app.command("replay")(replay.command)
 app.add_typer(sweeping.sweep, name="sweep")
 app.command("call")(pools.call)
 app.command("build")(builds.build)

@@ -38,6 +38,9 @@ from shared.service import Command, Decision
 log = structlog.get_logger(__name__)
 
 MOST_WAITING = 1000
+REQUEST = "request"
+"""What an observation calls the request that a decision answers."""
+
 LONGEST_WAIT_SECONDS = 24 * 3600
 
 Commit = Callable[[Decision], Awaitable[Outcome]]
@@ -51,6 +54,12 @@ class _Asked:
     request: Request
     decided: bool = False
     since: float = field(default_factory=monotonic)
+
+
+def observed(decision: Decision, asked: _Asked) -> Decision:
+    """A decision with what was asked, so that it can be made again from the log."""
+    request = {"verb": asked.verb, **asked.question}
+    return decision._replace(observation={**decision.observation, REQUEST: request})
 
 
 class Commands:
@@ -109,7 +118,7 @@ class Commands:
             return
         if not asked.decided:
             decision = command.decide(world.state, asked.question, world.clock.now(monotonic()))
-            if decision is not None and not isinstance(await commit(decision), Stored):
+            if decision is not None and not isinstance(await commit(observed(decision, asked)), Stored):
                 return  # nothing was stored: it is decided again
             asked.decided = True
         result = command.answer(world.state, asked.question, world.clock.now(monotonic()))

@@ -20,7 +20,9 @@ from services.agent.run import run_agent
 from services.cli.security import SERVICES
 from services.routes.snapshot_writer import write_snapshots
 from shared import subjects
+from shared.errors import RequestRefused
 from shared.model.assignment import Instance
+from shared.model.build import BuildPool
 from shared.model.route import RouteManifest
 from shared.runtime import records
 from shared.runtime.bus import Bus, connect
@@ -106,6 +108,7 @@ async def test_a_release_reaches_the_proxies_with_every_identity_at_its_least(pl
         assert answer.code == 0, answer.err
     await _what_is_bad_is_answered(plane, viewer)
     await _no_answer_goes_where_it_does_harm(plane, viewer)
+    await _what_was_decided_is_decided_again(plane)
     await _the_keeper_trims(plane)
 
 
@@ -154,6 +157,20 @@ async def _no_answer_goes_where_it_does_harm(plane: Secured, viewer: Bus) -> Non
     after = await api(viewer, f"STREAM.INFO.{subjects.STREAM}")
     assert after["state"]["first_seq"] == before["state"]["first_seq"]
     assert await records.get(viewer, subjects.TERM, ("scheduler",)) == term
+
+
+async def _what_was_decided_is_decided_again(plane: Secured) -> None:
+    user = await plane.bus("user")
+    await records.put(user, subjects.BUILD_POOL, ("leased",), BuildPool(max_workers=1))
+    question = {"pool": "leased", "owner": "ci", "wait_seconds": 0.5}
+    with pytest.raises(RequestRefused):  # there is no worker, and will be none
+        await records.request(user, subjects.api("builder", "lease"), question, within=20)
+    result = await plane.steer("viewer", "replay", "--verify", "-o", "json")
+    assert result.code == 0, result.out
+    for name, least in {"scheduler": 3, "routes": 1, "builder": 1, "pooler": 0}.items():
+        found = result.json["services"][name]
+        assert found["same"] >= least and found["different"] == [], found
+    assert result.json["violations"] == []
 
 
 async def _the_keeper_trims(plane: Secured) -> None:
