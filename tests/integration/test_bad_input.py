@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -181,15 +182,15 @@ async def test_whatever_is_wrong_is_in_quarantine_and_what_is_good_goes_on(bus: 
         copy = by_subject[each.subject]
         assert (copy.restored_sequence, copy.body_bytes, copy.kept_by) == (sequence, len(each.body), each.kind.keeper)
         assert _names(copy.problems[0], each.path), (each.name, copy.problems)
-        last = await eventually(lambda each=each: _restored(bus, each.subject))
+        last = await eventually(partial(_restored, bus, each.subject))
         assert last.headers[RESTORES] == str(sequence) and last.body == good(each.kind), each.name
-    for name, subject in odd.items():
-        copy = by_subject[subject]
+    for name, text in odd.items():
+        copy = by_subject[text]
         assert copy.restored_sequence == 0 and copy.problems, name
     await _what_is_good_is_decided(bus, "after")
-    for each in running:
-        assert each.leading and each.instance._faults == 0 and each.instance.follower.restarts == 0
-        assert len(await records.history(bus, subjects.TERM.subject(each.instance.service.name))) == 1
+    for one in running:
+        assert one.leading and one.instance._faults == 0 and one.instance.follower.restarts == 0
+        assert len(await records.history(bus, subjects.TERM.subject(one.instance.service.name))) == 1
     await rejected.stop()
 
 
@@ -244,4 +245,4 @@ async def _what_is_good_is_decided(bus: Bus, name: str) -> None:
     for kind, key, body, answer, answer_key in GOOD.values():
         await bus.request(kind.subject(*(each.format(name) for each in key)), body)
         wanted = tuple(each.format(name) for each in answer_key)
-        await eventually(lambda answer=answer, wanted=wanted: records.get(bus, answer, wanted), 60)
+        await eventually(partial(records.get, bus, answer, wanted), 60)

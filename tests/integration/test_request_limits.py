@@ -27,8 +27,8 @@ async def test_a_request_without_an_inbox_is_nobodys_and_the_leader_goes_on(bus:
         for reply in ("", "$JS.API.STREAM.PURGE.STEER", "steer.term.scheduler", "steer.node.n1"):
             for body in (b"{}", b"{", b'{"environment":"a/b/c"}'):
                 await bus.publish(subject, body, reply=reply)
-    reply = await records.request(bus, COMMAND, {"environment": "a/b/c"}, 5)
-    assert reply["result"] == {"counted": 1}
+    answer = await records.request(bus, COMMAND, {"environment": "a/b/c"}, 5)
+    assert answer["result"] == {"counted": 1}
     assert await counts(bus, ("a", "b", "c")) == [1]
     assert one.leading
     assert one.instance._faults == 0
