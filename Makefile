@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100
+AUDIT := .audit
 
-.PHONY: demo test check bench simulate clean lock
+.PHONY: demo test check audit bench simulate clean lock
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +24,16 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Known vulnerabilities of what is pinned. Where the tool or its database cannot be had, it says so and is no failure.
+audit:
+	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && \
+		$(AUDIT)/bin/pip install --quiet --disable-pip-version-check pip-audit; } || rm -rf $(AUDIT)
+	@if ! $(AUDIT)/bin/python -c 'import requests; requests.head("https://api.osv.dev", timeout=10)' 2>/dev/null; then \
+		echo "not audited: pip-audit or its database cannot be reached"; \
+	else \
+		$(AUDIT)/bin/pip-audit --disable-pip --require-hashes -s osv --progress-spinner off -r requirements.lock; \
+	fi
+
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
@@ -34,5 +45,5 @@ lock:
 		--strip-extras --no-header --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results.json
+	rm -rf $(VENV) $(AUDIT) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
