@@ -1,6 +1,7 @@
 """A production cluster's pods, placed one by one as they came and went, equal the oracle.
 
-The folder that the setting `STEER_BENCH_DATA` names (else `../shared/data` beside the repository) holds `alibaba-gpu-2023/`.
+The folder that the setting `STEER_BENCH_DATA` names (else `../shared/data` beside the repository) holds `alibaba-
+gpu-2023/`.
 """
 
 import csv
