@@ -56,7 +56,13 @@ def _carries(item: Replica, pool: Pool, old: list[Replica], draft: Draft) -> boo
     """Whether a new worker has taken over what an old one carries."""
     if not item.healthy or item.instance is None or item.instance_at is None:
         return False
-    served = {name for worker in old if worker.instance is not None for name in worker.instance.members}
+    served = {
+        name
+        for worker in old
+        if worker.instance is not None
+        for name, state in worker.instance.members.items()
+        if state == "ready"
+    }
     waiting = [name for name in pool.members if name in served and item.instance.members.get(name) != "ready"]
     until = item.instance_at + timedelta(seconds=CARRIED_SECONDS)
     if waiting and draft.now < until:

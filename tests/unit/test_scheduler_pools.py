@@ -87,6 +87,17 @@ def test_a_member_that_never_becomes_ready_holds_the_old_worker_for_a_minute() -
     assert old not in workers(world)
 
 
+def test_a_member_that_the_old_worker_did_not_serve_either_is_not_waited_for() -> None:
+    world = world_with_pool()
+    ready(world, {"a": "ready", "b": "failed"})
+    (old,) = workers(world)
+    pool(world, ("a", "b"), "2")
+    (new,) = set(workers(world)) - {old}
+    world.report(new, "healthy", healthy_since=world.now, members={"a": "ready", "b": "failed"})
+    world.settle()
+    assert old in workers(world, "drain")
+
+
 def test_a_drained_worker_stops_when_the_routes_say_so() -> None:
     world = world_with_pool()
     pool(world, (), "3", desired=0)
