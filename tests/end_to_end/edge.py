@@ -102,9 +102,9 @@ async def edge(proxy: str, url: str, directory: Path) -> AsyncIterator[Edge]:
         yield found
 
 
-async def answers(port: int, host: str, status: int) -> bool:
+async def answers(port: int, host: str, status: int, seconds: float = 5) -> bool:
     try:
-        return (await asyncio.wait_for(get(f"127.0.0.1:{port}", host, "/"), 5))[0] == status
+        return (await asyncio.wait_for(get(f"127.0.0.1:{port}", host, "/"), seconds))[0] == status
     except (OSError, EOFError, TimeoutError):
         return False
 

@@ -144,6 +144,7 @@ async def site(proxy: str, directory: Path) -> AsyncIterator[Site]:
         yield found
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "proxy",
     [
@@ -185,7 +186,8 @@ async def test_no_request_fails_while_everything_behind_the_proxy_changes(proxy:
 
         await until(lambda: asleep(here), 40)
         await until(lambda: here.settled(NAP, 0, "1"), 40)
-        assert await answers(here.edge.port, NAP_HOST, 200), f"it does not wake\n{here.edge.logs()}"
+        # The node that died may still be taken for alive, so that the first replica is placed there in vain.
+        assert await answers(here.edge.port, NAP_HOST, 200, seconds=60), f"it does not wake\n{here.edge.logs()}"
 
 
 async def left(here: Site, node: str) -> bool:
