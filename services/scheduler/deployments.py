@@ -240,8 +240,8 @@ def _fill(rollout: Rollout, record: Deployment) -> None:
     start_one(rollout.environment, blocked, None, rollout.id, frozen_template(rollout, record), rollout.draft)
 
 
-def _failed_replica(rollout: Rollout) -> Step | None:
-    for item in rollout.set_of(rollout.id):
+def _failed_replica(members: Sequence[Replica], rollout: Rollout) -> Step | None:
+    for item in members:
         if item.gone and not item.lost and item.assignment.desired == "run":
             rollout.draft.because(item.version.sequence)
             return Step("failed", f"replica {item.id} on {item.node}: {item.fate}")
@@ -249,9 +249,10 @@ def _failed_replica(rollout: Rollout) -> Step | None:
 
 
 def _starting(rollout: Rollout, record: Deployment) -> Step | None:
-    if failed := _failed_replica(rollout):
+    members = rollout.set_of(rollout.id)
+    if failed := _failed_replica(members, rollout):
         return failed
-    members = [item for item in rollout.set_of(rollout.id) if item.runs]
+    members = [item for item in members if item.runs]
     if len(members) < record.replicas:
         _fill(rollout, record)  # within this phase's deadline
         return None
@@ -263,9 +264,10 @@ def _starting(rollout: Rollout, record: Deployment) -> Step | None:
 
 
 def _healthchecking(rollout: Rollout, record: Deployment) -> Step | None:
-    if failed := _failed_replica(rollout):
+    members = rollout.set_of(rollout.id)
+    if failed := _failed_replica(members, rollout):
         return failed
-    members = [item for item in rollout.set_of(rollout.id) if item.runs]
+    members = [item for item in members if item.runs]
     if len(members) < record.replicas:
         _fill(rollout, record)
         return None

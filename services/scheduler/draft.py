@@ -125,6 +125,6 @@ class Draft:
 
 def _why(pending: Any) -> tuple[int, tuple[str, ...]] | None:
     """What makes one wait for capacity different from another: how many are missing, and which filters stand against."""
-    if not isinstance(pending, Mapping) or not pending:
+    if not pending or not isinstance(pending, Mapping):
         return None
     return int(pending.get("missing", 0)), tuple(sorted(pending.get("rejected", {})))

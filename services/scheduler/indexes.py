@@ -178,7 +178,7 @@ def _sync_reservation(state: State, key: Key) -> None:
     assignment = state.get(subjects.ASSIGNMENT, key, Assignment)
     instance = state.get(subjects.INSTANCE, key, Instance)
     wanted: tuple[str, int, int] | None = None
-    if assignment is not None and not (instance is not None and instance.state in ("failed", "stopped")):
+    if assignment is not None and (instance is None or instance.state not in ("failed", "stopped")):
         resources = assignment.resources.effective()
         wanted = (workload_id(assignment.workload), resources.cpu_millis, resources.memory_mb)
     held = state.reserved.get(key)

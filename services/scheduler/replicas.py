@@ -37,6 +37,7 @@ class Replica(NamedTuple):
     assignment: Assignment
     instance: Instance | None
     instance_at: datetime | None
+    gone: bool
     lost: bool
     node_drains: bool
 
@@ -47,10 +48,6 @@ class Replica(NamedTuple):
     @property
     def node(self) -> str:
         return self.key[0]
-
-    @property
-    def gone(self) -> bool:
-        return self.instance is not None and self.instance.state in ("failed", "stopped")
 
     @property
     def live(self) -> bool:
@@ -67,7 +64,7 @@ class Replica(NamedTuple):
     @property
     def runs(self) -> bool:
         """Wanted and there, as far as is known."""
-        return self.assignment.desired == "run" and self.live
+        return self.assignment.desired == "run" and not self.gone and not self.lost
 
     @property
     def fate(self) -> str:
@@ -96,6 +93,7 @@ def _replica(state: State, key: Key) -> Replica:
         assignment=version.record,
         instance=instance,
         instance_at=report.at if report is not None else None,
+        gone=instance is not None and instance.state in ("failed", "stopped"),
         lost=key[0] in state.gone_nodes,
         node_drains=key[0] in state.draining_nodes,
     )

@@ -66,9 +66,11 @@ def messages(service: str, plan: Plan, read_sequence: int, now: datetime) -> lis
     """The messages of a plan. Raises `InvalidRecord` for a record that is too large to be stored."""
     found: list[Outgoing] = []
     for decision in plan.decisions:
-        found.extend(outgoing(change, decision.cause) for change in decision.changes)
+        made = [outgoing(change, decision.cause) for change in decision.changes]
+        found += made
         if decision.explain:
-            found.append(explanation(service, decision, read_sequence, now))
+            written = tuple([message.subject for message in made])
+            found.append(explanation(service, decision, written, read_sequence, now))
     return found
 
 
@@ -79,15 +81,17 @@ def outgoing(change: Change, cause: int = 0, restores: int | None = None) -> Out
     return Outgoing(change.kind, change.key, subject, body, change.record, cause, change.expected, restores)
 
 
-def explanation(service: str, decision: Decision, read_sequence: int, now: datetime) -> Outgoing:
-    """The decision record of a decision: `steer.decision.<service>.<about>.<key>`."""
+def explanation(
+    service: str, decision: Decision, written: tuple[str, ...], read_sequence: int, now: datetime
+) -> Outgoing:
+    """The decision record of a decision, which wrote these subjects: `steer.decision.<service>.<about>.<key>`."""
     record = _EXPLANATION.replaced(
         read_sequence=read_sequence,
         now=now,
         outcome=decision.outcome,
         reasons=dict(decision.reasons),
         observation=dict(decision.observation),
-        changes=tuple(change.subject for change in decision.changes),
+        changes=written,
     )
     key = (service, decision.about, *decision.key)
     return outgoing(Change(subjects.DECISION, key, record), decision.cause)
