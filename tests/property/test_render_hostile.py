@@ -53,7 +53,9 @@ def routes(draw: st.DrawFn, hostname: str) -> HTTPRoute:
         compress=draw(st.booleans()),
         basic_auth=draw(
             st.none()
-            | st.builds(BasicAuth.model_construct, username=HOSTILE, password_hash=st.one_of(st.just(BCRYPT), HOSTILE))
+            | st.builds(
+                BasicAuth.model_construct, username=HOSTILE, password_hash=st.sampled_from([BCRYPT, BCRYPT, "x y"])
+            )
         ),
         ip_allowlist=tuple(draw(st.lists(st.one_of(HOSTILE, st.ip_addresses().map(str)), max_size=3))),
         max_body_bytes=draw(st.integers(0, 10**12)),
@@ -72,6 +74,7 @@ def routes(draw: st.DrawFn, hostname: str) -> HTTPRoute:
     )
 
 
+NAMES = st.one_of(st.sampled_from(["a.example.com", "*.example.com"]), HOSTILE)
 ENDPOINTS = st.builds(Endpoint.model_construct, assignment=HOSTILE, node=HOSTILE, address=HOSTILE)
 
 
@@ -79,7 +82,7 @@ ENDPOINTS = st.builds(Endpoint.model_construct, assignment=HOSTILE, node=HOSTILE
 def tables(draw: st.DrawFn) -> Table:
     hosts = {
         name: HostRoutes.model_construct(hostname=name, routes=tuple(draw(st.lists(routes(name), max_size=3))))
-        for name in draw(st.lists(HOSTILE, max_size=3, unique=True))
+        for name in draw(st.lists(NAMES, max_size=3, unique=True))
     }
     ports = {
         number: L4Route.model_construct(
@@ -120,6 +123,7 @@ def test_every_line_of_haproxy_is_a_directive_of_ours_and_printable(table: Table
         assert not words or DIRECTIVES.fullmatch(words[0]), line
         if words and words[0] in sections:
             sections[words[0]] -= 1
+        assert words[:1] != ["user"] or len(words) == 4, line
         if words[:1] == ["server"]:
             assert re.fullmatch(r"server (s\d+(_[\w.-]+)?|a\d+) [\w.\[\]:-]+:\d+( cookie [a-z0-9]+)?", line.strip()), (
                 line
