@@ -117,7 +117,12 @@ class ExecDriver:
         return directory
 
     def _marks(self, launch: Launch) -> dict[str, str]:
-        return {"STEER_NODE": self._config.node, "STEER_ASSIGNMENT": launch.assignment}
+        """By these a process is known again; the data directory tells this agent from others on the same machine."""
+        return {
+            "STEER_NODE": self._config.node,
+            "STEER_ASSIGNMENT": launch.assignment,
+            "STEER_AGENT_DATA": str(self._config.data_dir.resolve()),
+        }
 
     def _environment(self, launch: Launch, ports: Mapping[str, int]) -> dict[str, str]:
         """Later ones win: files of the node, the record, and what the replica must know of its place."""
