@@ -12,7 +12,7 @@ from services.routes.render import FORMATS, Options
 from shared.model.domain import BasicAuth, Middleware
 from shared.model.environment import RateLimit
 from shared.model.route import Endpoint, HostRoutes, HTTPRoute, L4Route
-from tests.table import BCRYPT, Table
+from tests.table import BCRYPT, Table, route, table
 
 HOSTILE = st.one_of(
     st.text(max_size=30),
@@ -148,3 +148,15 @@ def test_caddy_gets_json_in_which_no_text_of_a_record_is_replaced(table: Table, 
 def test_what_is_left_out_is_said_on_one_line(table: Table, options: Options) -> None:
     for name in FORMATS:
         assert all(text.isprintable() and text.isascii() for text in FORMATS[name](table, options).left_out)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.text(min_size=1, max_size=20), st.sampled_from(["a b", "{env.HOME}", "} x", "a#b", "'", "a\\"])))
+def test_a_username_stays_one_word_and_one_text(username: str) -> None:
+    auth = BasicAuth.model_construct(username=username, password_hash=BCRYPT)
+    asked = Middleware.model_construct(basic_auth=auth)
+    routed = table([route("a.example.com", "", "10.0.0.1:80").model_copy(update={"middleware": asked})])
+    for line in FORMATS["haproxy"](routed, Options()).body.splitlines():
+        assert not line.strip().startswith("user ") or (len(line.split()) == 4 and not set(line) & set("{}\"'#$"))
+    for text in strings(json.loads(FORMATS["caddy"](routed, Options()).body)):
+        assert not re.search(r"(?<!\\)\{", text)
