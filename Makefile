@@ -15,8 +15,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/steer demo
 
+# What fails side by side is run once more by itself: some tests start eight processes on what may be two cores.
 test: $(VENV)/.ready
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 3 || $(BIN)/pytest --last-failed --last-failed-no-failures=none
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

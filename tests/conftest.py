@@ -4,12 +4,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as examples
 
 from shared.runtime import bus as buses
 from shared.runtime import streams
 from shared.runtime.bus import Bus
 from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.settings import Settings
+
+# The same examples in every run: a test that fails, fails for everybody.
+examples.register_profile("repeatable", derandomize=True, deadline=None)
+examples.load_profile("repeatable")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.routes.render import FORMATS, Options
+from services.routes.render.haproxy import _rate_limit
 from shared.model.domain import BasicAuth, Middleware
 from shared.model.environment import RateLimit
 from shared.model.route import Endpoint, HostRoutes, HTTPRoute, L4Route
@@ -112,7 +113,7 @@ def strings(value: Any) -> Iterator[str]:
                 yield from strings(each)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables(), OPTIONS)
 def test_every_line_of_haproxy_is_a_directive_of_ours_and_printable(table: Table, options: Options) -> None:
     body = FORMATS["haproxy"](table, options).body
@@ -133,7 +134,7 @@ def test_every_line_of_haproxy_is_a_directive_of_ours_and_printable(table: Table
     assert not any(sections.values())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables(), OPTIONS)
 def test_caddy_gets_json_in_which_no_text_of_a_record_is_replaced(table: Table, options: Options) -> None:
     configuration = json.loads(FORMATS["caddy"](table, options).body)
@@ -143,14 +144,14 @@ def test_caddy_gets_json_in_which_no_text_of_a_record_is_replaced(table: Table, 
             assert set(re.findall(r"(?<!\\)\{[^}]*\}?", text)) <= PLACEHOLDERS
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(tables(), OPTIONS)
 def test_what_is_left_out_is_said_on_one_line(table: Table, options: Options) -> None:
     for name in FORMATS:
         assert all(text.isprintable() and text.isascii() for text in FORMATS[name](table, options).left_out)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.one_of(st.text(min_size=1, max_size=20), st.sampled_from(["a b", "{env.HOME}", "} x", "a#b", "'", "a\\"])))
 def test_a_username_stays_one_word_and_one_text(username: str) -> None:
     auth = BasicAuth.model_construct(username=username, password_hash=BCRYPT)
@@ -160,3 +161,8 @@ def test_a_username_stays_one_word_and_one_text(username: str) -> None:
         assert not line.strip().startswith("user ") or (len(line.split()) == 4 and not set(line) & set("{}\"'#$"))
     for text in strings(json.loads(FORMATS["caddy"](routed, Options()).body)):
         assert not re.search(r"(?<!\\)\{", text)
+
+
+def test_the_smallest_rate_is_a_window_of_a_day() -> None:
+    limit = RateLimit(requests_per_second=2.2250738585e-313)
+    assert "http_req_rate(86400000ms)" in "\n".join(_rate_limit(limit))

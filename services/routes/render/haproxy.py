@@ -185,7 +185,8 @@ def _middleware(site: Site, options: Options) -> Iterator[str]:
 
 def _rate_limit(limit: RateLimit) -> Iterator[str]:
     burst = limit.burst or ceil(limit.requests_per_second)
-    window = min(max(ceil(1000 * burst / limit.requests_per_second), 10), 86_400_000)
+    day = limit.requests_per_second * 86_400 <= burst  # a rate so small that its quotient is no number
+    window = 86_400_000 if day else max(ceil(1000 * burst / limit.requests_per_second), 10)
     yield f"    stick-table type ipv6 size 32k expire 2m store http_req_rate({window}ms)"
     yield "    http-request track-sc0 src"
     yield (
