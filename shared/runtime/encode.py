@@ -5,7 +5,7 @@ then its explanation. Their sequences, once stored, are consecutive in that orde
 except for those of the batch and the fence, which the committer adds (`commit`), or the simulator's log.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -106,9 +106,3 @@ def sequence_in(headers: Mapping[str, str] | None, name: str) -> int:
     """A sequence in a header; 0 where there is none, or nonsense that some publisher wrote."""
     text = headers.get(name, "") if headers is not None else ""
     return int(text) if text.isascii() and text.isdigit() else 0
-
-
-def wanted_changes(plan: Plan) -> Iterable[Change]:
-    """Every change of a plan, in order."""
-    for decision in plan.decisions:
-        yield from decision.changes
