@@ -5,7 +5,7 @@ theirs, report under its token, stop what has no order any more, and send heartb
 building, and reports when it is back: by then its attempt may be another's.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -15,6 +15,8 @@ from pydantic import BaseModel
 
 from services.builder.config import BuilderConfig
 from services.builder.service import service
+from shared.invariants.logged import Breach
+from shared.invariants.moment import Moment
 from shared.model.build import BuildPool, BuildRequest, BuildStatus
 from shared.model.build_worker import (
     BuildOrder,
@@ -25,7 +27,7 @@ from shared.model.build_worker import (
     WorkerScale,
 )
 from shared.model.live import BuildSample
-from shared.service import Sample, Version
+from shared.service import Sample
 from shared.subjects import (
     BUILD,
     BUILD_ORDER,
@@ -44,7 +46,7 @@ from .clock import Timeline
 from .faults import Rates
 from .follower import QUICK, SLOW
 from .interpreter import Instance
-from .invariants import TermsNeverGoBack, Violation
+from .invariants import Invariants, Violation
 from .lease import Leases
 from .log import Log
 from .process import Process
@@ -181,70 +183,19 @@ class Workers:
                 worker.start()
 
 
-class BuildsAreSafe:
-    """Invariant 8 and its kin, at every prefix of the log."""
+class Succeeded:
+    """How often each build has become a success."""
 
-    def __init__(self, log: Log, pool: BuildPool) -> None:
-        self._log, self._pool = log, pool
-        self._tokens: dict[str, tuple[Key, int]] = {}
-        self._statuses: dict[Key, BuildStatus] = {}
-        self._leases: dict[Key, WorkerLease] = {}
-        self._succeeded: set[str] = set()
-        self.succeeded: dict[Key, int] = {}
+    def __init__(self) -> None:
+        self.times: dict[Key, int] = {}
 
-    def __call__(self, stored: Sequence[Stored]) -> None:
-        for message in stored:
-            if message.kind not in (BUILD_STATUS, WORKER_LEASE, BUILD_REPORT):
-                continue
-            version = self._log.read(message)
-            match version.record:
-                case BuildStatus() as status:
-                    self._status(version, status)
-                case WorkerLease() as lease:
-                    self._leases[version.key] = lease
-                case BuildReport(state="succeeded", token=token):
-                    self._succeeded.add(token)
-                case None if version.kind is BUILD_STATUS:
-                    self._statuses.pop(version.key, None)
-                case None if version.kind is WORKER_LEASE:
-                    self._leases.pop(version.key, None)
-                case _:
-                    pass
-        self._whole()
-
-    def _status(self, version: Version, status: BuildStatus) -> None:
-        before = self._statuses.get(version.key)
-        self._statuses[version.key] = status
-        if before is not None and before.terminal and before != status:
-            raise Violation("terminal", f"{version.key} was {before.state} and became {status.state}")
-        if status.attempt > self._pool.max_attempts:
-            raise Violation("attempts", f"{version.key} is at attempt {status.attempt}")
-        if status.token:
-            held = self._tokens.setdefault(status.token, (version.key, status.attempt))
-            if held != (version.key, status.attempt):
-                raise Violation("tokens", f"{status.token} of {held} was given to {version.key} {status.attempt}")
-        if status.state == "succeeded":
-            self.succeeded[version.key] = self.succeeded.get(version.key, 0) + (before is None or not before.terminal)
-            if status.token not in self._succeeded or before is None or before.token != status.token:
-                raise Violation("success", f"{version.key} succeeded without a report of its attempt")
-
-    def _whole(self) -> None:
-        at: dict[Key, Key] = {}
-        held: dict[str, int] = {}
-        for key, status in self._statuses.items():
-            if status.state != "running":
-                continue
-            worker = (status.pool, status.worker)
-            if worker in at:
-                raise Violation("one build a worker", f"{worker} has {at[worker]} and {key}")
-            at[worker] = key
-            held[status.owner] = held.get(status.owner, 0) + 1
-            lease = self._leases.get(worker)
-            if lease is None or lease.token != status.token:
-                raise Violation("one lease a build", f"{key} runs on {worker} without its lease")
-        limit = self._pool.owner_limit
-        if limit is not None and max(held.values(), default=0) > limit:
-            raise Violation("limit", f"{held} with a limit of {limit}")
+    def __call__(self, moment: Moment) -> Iterator[Breach]:
+        for version in moment.versions:
+            before = moment.view.get(BUILD_STATUS, version.key, BuildStatus, moment.first - 1)
+            ended = before is not None and before.terminal
+            if isinstance(version.record, BuildStatus) and version.record.state == "succeeded" and not ended:
+                self.times[version.key] = self.times.get(version.key, 0) + 1
+        yield from ()
 
 
 class BuilderWorld:
@@ -272,9 +223,8 @@ class BuilderWorld:
         )
         bus = Bus(log, timeline, random, self.rates, replicated=random.random() < 0.5)
         around = Surroundings(timeline, random, log, bus, Leases(timeline, 3))
-        self.safety = BuildsAreSafe(log, self.pool)
-        log.watch(TermsNeverGoBack(log))
-        log.watch(self.safety)
+        self.succeeded = Succeeded()
+        log.watch(Invariants(log, self.succeeded))
         config = BuilderConfig(registry_address="r")
         self.instances: list[Instance[Any]] = [
             Instance(service(config), f"builder-{number}", around) for number in (0, 1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.errors import InvalidRecord, InvalidSubject
+from shared.invariants.view import View
 from shared.model.assignment import Assignment
 from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.environment import Environment
@@ -37,7 +38,6 @@ from .agents import Agent
 from .interpreter import Instance
 from .log import Log
 from .proxies import Proxy
-from .view import View
 from .wire import Stored
 
 

@@ -1,12 +1,14 @@
-"""What must hold at every prefix of the log (RELIABILITY.md), and what must hold once all is quiet.
+"""The invariants (`shared.invariants`) over the log of a simulated world, commit by commit; and what is raised otherwise.
 
-A checker is called with every publish and every batch as it is stored. It keeps its own small view of the world, so that
-it shares no mistake with the services.
+What must hold once all is quiet is `convergence`.
 """
 
 from collections.abc import Sequence
 
-from shared.runtime import encode
+from shared.errors import InvalidRecord, InvalidSubject
+from shared.invariants.checks import Checks, every_check
+from shared.invariants.logged import Check, Logged
+from shared.invariants.view import View
 
 from .log import Log
 from .wire import Stored
@@ -20,21 +22,29 @@ class Violation(AssertionError):
         self.invariant = invariant
 
 
-class TermsNeverGoBack:
-    """1: per service, the terms of what is stored never go back."""
+class Invariants:
+    """Watches a log. Raises `Violation` for the first breach of what the log alone shows, and of the `more` checks.
 
-    def __init__(self, log: Log) -> None:
-        self._newest: dict[str, int] = {}
+    `only` takes the place of the usual ones.
+    """
+
+    def __init__(self, log: Log, *more: Check, only: Sequence[Check] | None = None) -> None:
+        self._log = log
+        self._checks = Checks((*(every_check() if only is None else only), *more))
+
+    @property
+    def view(self) -> View:
+        return self._checks.view
 
     def __call__(self, stored: Sequence[Stored]) -> None:
-        for message in stored:
-            term = message.headers.get(encode.TERM)
-            if term is None:
-                continue
-            service = message.headers[encode.SERVICE]
-            if int(term) < self._newest.get(service, 0):
-                raise Violation(
-                    "terms", f"{message.subject} at {message.sequence} is of term {term} of {service}, "
-                    f"after one of term {self._newest[service]}"
-                )  # fmt: skip
-            self._newest[service] = int(term)
+        for breach in self._checks.take([logged(self._log, message) for message in stored]):
+            raise Violation(breach.invariant, f"{breach.subject} at {breach.sequence}: {breach.detail}")
+
+
+def logged(log: Log, stored: Stored) -> Logged:
+    """A message of the log as the checkers are given it."""
+    try:
+        version = log.read(stored) if stored.kind is not None else None
+    except (InvalidRecord, InvalidSubject):
+        version = None
+    return Logged(stored.sequence, stored.at, stored.subject, stored.headers, stored.body, version)

@@ -31,8 +31,8 @@ def test_every_build_ends_right_whatever_goes_wrong(piece: int) -> None:
             world.run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-        assert all(times == 1 for times in world.safety.succeeded.values()), seed
-        succeeded += len(world.safety.succeeded)
+        assert all(times == 1 for times in world.succeeded.times.values()), seed
+        succeeded += len(world.succeeded.times)
     assert succeeded
 
 

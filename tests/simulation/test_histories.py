@@ -257,7 +257,7 @@ def test_what_a_deposed_leader_still_sends_is_refused() -> None:
 
 
 def test_without_the_fence_a_deposed_leader_breaks_the_invariants() -> None:
-    with pytest.raises(Violation, match="terms"):
+    with pytest.raises(Violation, match="is of term"):
         _two_leaders(Flaws(fence=False))
 
 

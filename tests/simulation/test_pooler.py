@@ -13,6 +13,8 @@ from services.pooler.service import service
 from services.pooler.world import State
 from shared import subjects
 from shared.codec import config_hash
+from shared.invariants.pools import pools_have_their_members
+from shared.invariants.terms import TermsNeverGoBack
 from shared.model.assignment import Assignment, Instance, WorkloadRef
 from shared.model.function import Function, FunctionAccess, Pooling
 from shared.model.pool import Pool, PoolingPolicy, PoolPlacement, Runtime
@@ -25,7 +27,7 @@ from .clock import Timeline
 from .faults import Rates
 from .follower import QUICK, SLOW
 from .interpreter import Instance as Service
-from .invariants import TermsNeverGoBack, Violation
+from .invariants import Invariants, Violation
 from .lease import Leases
 from .log import Log
 from .surroundings import NO_FLAWS, Flaws, Surroundings
@@ -39,16 +41,14 @@ QUIET_SECONDS = 900.0
 HOST = Runtime(run=RunSpec(image="host", command=("host",), ports=(PortSpec(name="http", container_port=80),)))
 
 
-class PoolsAreRight:
-    """At every prefix: a pool has at most `limit` members, each with a row that it was allowed to have in that pool; and
-    who is placed in a pool is a member of it, or comes in the same batch."""
+class MembersAreMeant:
+    """At every prefix: each member of a pool has a row that it was allowed to have in that pool."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._functions: dict[str, Function | None] = {}
         self._access: dict[str, FunctionAccess | None] = {}
         self._allowed: set[tuple[str, str]] = set()
-        self._pools: dict[Key, Pool] = {}
 
     def __call__(self, stored: Sequence[Stored]) -> None:
         versions = []
@@ -59,9 +59,6 @@ class PoolsAreRight:
                 assert message.kind is subjects.FUNCTION  # what a user got wrong
         for version in versions:
             self._take(version)
-        for version in versions:
-            if version.kind is subjects.PLACEMENT and isinstance(version.record, PoolPlacement):
-                self._check_placement(version.key, version.record)
 
     def _take(self, version: Version) -> None:
         name, record = version.key[-1], version.record
@@ -78,22 +75,9 @@ class PoolsAreRight:
             self._allowed.add((str(pool_of(NS, name, function, self._access.get(name))), told))
 
     def _check_pool(self, key: Key, pool: Pool | None) -> None:
-        self._pools.pop(key, None)
-        if pool is None:
-            return
-        self._pools[key] = pool
-        if len(pool.members) > pool.limit:
-            raise Violation("pools", f"{key} has {pool.members}, more than {pool.limit}")
-        for each in orjson.loads(pool.run.env["STEER_MEMBERS"]) if pool.members else []:
+        for each in orjson.loads(pool.run.env["STEER_MEMBERS"]) if pool is not None and pool.members else []:
             if (str(PoolKey(*key)), orjson.dumps(each).decode()) not in self._allowed:
                 raise Violation("pools", f"{each} was never to be in {key}")
-
-    def _check_placement(self, key: Key, placement: PoolPlacement) -> None:
-        if placement.rejected or not placement.pool or placement.queued_for:
-            return
-        pool = self._pools.get((NS, *placement.pool.split("/")))
-        if pool is None or key[1] not in pool.members:
-            raise Violation("pools", f"{key[1]} is placed in {placement.pool}, which does not have it")
 
 
 class PoolerWorld:
@@ -101,7 +85,8 @@ class PoolerWorld:
         self.random = random = Random(seed)
         self.timeline = timeline = Timeline()
         self.log = log = Log(lambda: timeline.now)
-        for checker in (TermsNeverGoBack(log), PoolsAreRight(log)):
+        right = Invariants(log, only=[TermsNeverGoBack(), pools_have_their_members])
+        for checker in (right, MembersAreMeant(log)):
             log.watch(checker)
         self.rates = Rates(refused=0.05, lost_answer=0.05, late_landing=0.05, lost_request=0.03, lost_renewal=0.1)
         bus = Bus(log, timeline, random, self.rates, replicated=replicated)

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from shared.invariants.terms import TermsNeverGoBack
 from shared.model.environment import Environment, Replicas
 from shared.subjects import ENVIRONMENT
 
@@ -13,7 +14,7 @@ from .clock import Timeline
 from .faults import Rates
 from .follower import QUICK, SLOW
 from .interpreter import Instance
-from .invariants import TermsNeverGoBack, Violation
+from .invariants import Invariants, Violation
 from .lease import Leases
 from .log import Log
 from .surroundings import NO_FLAWS, Flaws, Surroundings
@@ -32,7 +33,7 @@ class ToyWorld:
         self.random = Random(seed)
         self.timeline = Timeline()
         self.log = Log(lambda: self.timeline.now)
-        for checker in (TermsNeverGoBack(self.log), LedgerIsRight(self.log)):
+        for checker in (Invariants(self.log, only=[TermsNeverGoBack()]), LedgerIsRight(self.log)):
             self.log.watch(checker)
         self.rates = Rates(refused=0.05, lost_answer=0.05, late_landing=0.05, lost_request=0.03, lost_renewal=0.1)
         bus = Bus(self.log, self.timeline, self.random, self.rates, replicated=replicated)

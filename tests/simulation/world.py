@@ -16,12 +16,12 @@ from .clock import Timeline
 from .convergence import Convergence
 from .faults import Rates
 from .interpreter import Instance
-from .invariants import TermsNeverGoBack, Violation
+from .invariants import Invariants, Violation
 from .keeper import Keeper
 from .lease import Leases
 from .log import Log
 from .proxies import Proxy
-from .safety import OneReplicaOfAVolume, SchedulerIsSafe
+from .safety import NoStopUnderTraffic, OneReplicaOfAVolume
 from .surroundings import NO_FLAWS, Flaws, Surroundings
 from .trouble import Trouble
 from .users import Users
@@ -76,9 +76,8 @@ class World:
         for instance in self.instances:
             instance.longest_absence_seconds = window / 2
         self.keeper = Keeper(log, random, self.instances, window)
-        self.safety = SchedulerIsSafe(log, self.proxies, lambda: timeline.seconds)
+        self.safety = Invariants(log, NoStopUnderTraffic(self.proxies, lambda: timeline.seconds))
         self.convergence = Convergence(log, self.safety.view, self.instances, self.agents, self.proxies)
-        log.watch(TermsNeverGoBack(log))
         log.watch(self.safety)
         OneReplicaOfAVolume(self.agents)
         self._deliver_assignments()
