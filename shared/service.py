@@ -7,7 +7,7 @@
 atomically and fenced, then folded. `settle` tells the state that a pass is done: what it looked at needs no second look.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -116,6 +116,14 @@ class Command:
     answer: Callable[[Any, Mapping[str, Any], datetime], Mapping[str, Any] | None]
 
 
+def _refuses_nothing(state: Any, version: Version) -> str:
+    return ""
+
+
+def _nothing_contradicted(state: Any) -> Iterable[tuple[Version, str]]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Service(Generic[State]):
     """One event processor.
@@ -143,3 +151,7 @@ class Service(Generic[State]):
     commands: Mapping[str, Command] = field(default_factory=dict)
     deletes: tuple[Kind, ...] = ()
     """Kinds of doers whose records it deletes: what a node has left that was taken out of service."""
+    refuses: Callable[[State, Version], str] = _refuses_nothing
+    """Why a valid version of a kind that it keeps must not come into force, given the state; empty where it may."""
+    contradicted: Callable[[State], Iterable[tuple[Version, str]]] = _nothing_contradicted
+    """The versions that a load brought into the state and `refuses` would not have, with the reason."""

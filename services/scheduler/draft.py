@@ -104,9 +104,13 @@ class Draft:
         """The decision, or None where nothing changes: neither a record, nor what it waits for and why."""
         if not self.pending:
             self.end_notice("no_capacity")
-        waits, waited = _why(self.pending), _why(self.recorded.get("pending"))
-        if not self.changes and waits == waited:
+        recorded = self.recorded
+        waits, waited = _why(self.pending), _why(recorded.get("pending"))
+        held, was_held = self.reasons.get("held"), recorded.get("held")
+        if not self.changes and waits == waited and held == was_held:
             return None
+        if held != was_held:
+            self.outcomes.append(f"held: {held}" if held else "held no more")
         if waits and waits != waited:
             self.outcomes.append("waits: " + ", ".join(waits[1]))
         elif waited and not waits:
@@ -119,7 +123,8 @@ class Draft:
             reasons=self.reasons,
             observation=self.observation,
             cause=self.cause,
-            explain=bool(self.reasons) or waits != waited or any(change.record is not None for change in self.changes),
+            explain=bool(self.reasons or waited or was_held)
+            or any(change.record is not None for change in self.changes),
         )
 
 

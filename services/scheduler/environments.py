@@ -187,7 +187,9 @@ def _protected(key: Key, draft: Draft) -> set[str]:
 def _serving_template(key: Key, active: ActiveRelease, draft: Draft) -> Template | None:
     found = draft.state.template_of(key, active.version, active.image, active.platforms)
     if found is None:
-        draft.reasons["held"] = f"release {active.version} cannot be read: nothing is started"
+        changed = (*key, active.version) in draft.state.contradicted
+        why = "was changed after it was deployed" if changed else "cannot be read"
+        draft.reasons["held"] = f"release {active.version} {why}: nothing is started"
     return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+from services.scheduler.immutable import sync_contradicted
 from services.scheduler.policy import policy_of
 from services.scheduler.state import FLEET_TARGET, REMEMBERED, SERVICE, State, Target
 from services.scheduler.workload import workload_id
@@ -62,8 +63,14 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
     if kind in _VOLUMES:
         _member(state.volumes_of, environment, key, any(key in state.tables[volume] for volume in _VOLUMES))
         state.mark(("volume", *key))
-    if kind is subjects.RELEASE and version.record is None:
-        state.templates.pop(key, None)
+    if kind is subjects.RELEASE:
+        sync_contradicted(state, key)
+        if version.record is None:
+            state.templates.pop(key, None)
+    elif isinstance(version.record, Deployment):
+        named = (*environment, version.record.version)
+        if state.sequence_of(subjects.RELEASE, named) > version.record.requested_at_sequence:
+            sync_contradicted(state, named)  # only what came after the request can be another one
     if kind in _SCALING:
         _sync_demand(state, environment)
     release = version.record

@@ -2,6 +2,7 @@
 
 from services.scheduler.decide import decide
 from services.scheduler.drain_query import drain_query
+from services.scheduler.immutable import contradicted, refuses
 from services.scheduler.indexes import fold
 from services.scheduler.looks import settle
 from services.scheduler.queries import explain_query, place_query, state_query
@@ -39,5 +40,7 @@ def service() -> Service[State]:
         observe=observe,
         attend=attend,
         deletes=(subjects.INSTANCE,),
+        refuses=refuses,
+        contradicted=contradicted,
         queries={"place": place_query, "drain": drain_query, "state": state_query, "explain": explain_query},
     )

@@ -90,6 +90,8 @@ class State:
         """The snapshot orders and prunes of a volume."""
         self.open_of: dict[Key, set[str]] = {}
         """The ids of an environment's requests that are not done with."""
+        self.contradicted: set[Key] = set()
+        """The releases whose body is not the one that a deployment froze."""
         self.activations: dict[Key, Version] = {}
         """The newest activation of an environment."""
         self.follows_demand: set[Key] = set()
@@ -143,10 +145,10 @@ class State:
         return "" if control.schedulable else "cordoned"
 
     def template_of(self, environment: Key, version: str, image: str, platforms: tuple[str, ...]) -> Template | None:
-        """The template of a release with its resolved image and platforms; None where it cannot be read."""
+        """The template of a release with its resolved image and platforms; None where there is none to start from."""
         key = (*environment, version)
         release = self.tables[subjects.RELEASE].get(key)
-        if release is None or not isinstance(release.record, Release):
+        if release is None or not isinstance(release.record, Release) or key in self.contradicted:
             return None
         made_of = (release.sequence, image, platforms)
         known = self.templates.get(key)

@@ -1,4 +1,4 @@
-"""What is done about a message that cannot be read: pure. `repair` does the reading and the writing.
+"""What is done about a message that cannot be read, or is refused: pure. `repair` does the reading and the writing.
 
 What the simulator relies on: `plan_restoration` and `restoring` are the whole decision.
 
@@ -10,7 +10,7 @@ bad record of a machine is left alone, with a notice.
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,7 +21,7 @@ from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.service import Notice, Rejection
 from shared.runtime.encode import RESTORES, Outgoing, is_tombstone, outgoing, sequence_in
 from shared.runtime.follower import Message
-from shared.service import Change
+from shared.service import Change, Version
 from shared.subjects import Key, Kind
 
 MAX_REJECTED_BODY_BYTES = 64 * 1024
@@ -32,6 +32,9 @@ MOST_COPIES = 100
 NOTICE_KIND = "record_rejected"
 _WILDCARD = re.compile(r"[*>]")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+
+Refuses = Callable[[Version], str]
+"""Why a valid version must not come into force; empty where it may. See `Service.refuses`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +56,30 @@ class Restoration:
         return 0 if self.good is None else sequence_in(self.good.headers, RESTORES) or self.good.sequence
 
 
-def problems_of(message: Message) -> tuple[str, ...]:
-    """Why a message cannot be read; empty where it can, and for a tombstone on a malformed subject: our own answer."""
+def problems_of(message: Message, refuses: Refuses = lambda _: "") -> tuple[str, ...]:
+    """Why a message does not count: it cannot be read, or the service that keeps its kind refuses it.
+
+    Empty where it counts, and for a tombstone on a malformed subject: our own answer.
+    """
     try:
         kind, key = subjects.kind_of(message.subject)
         if is_tombstone(message.headers):
             return ()
-        kind.check(key)
-        codec.decode(kind, key, message.body)
+        record = codec.decode(kind, key, message.body)
     except InvalidSubject as error:
         return (printable(error.reason),)
     except InvalidRecord as error:
         return tuple(printable(str(problem)) for problem in error.problems)
-    return ()
+    reason = refuses(Version(kind, key, message.sequence, record, message.at))
+    return (reason,) if reason else ()
 
 
-def plan_restoration(versions: Sequence[Message]) -> Restoration | None:
-    """What to do about a subject, given its newest versions, oldest first. None where the last one can be read."""
+def plan_restoration(versions: Sequence[Message], refuses: Refuses = lambda _: "") -> Restoration | None:
+    """What to do about a subject, given its newest versions, oldest first. None where the last one counts."""
     bad: list[tuple[Message, tuple[str, ...]]] = []
     good = None
     for message in reversed(versions):
-        problems = problems_of(message)
+        problems = problems_of(message, refuses)
         if not problems:
             good = message
             break
@@ -104,7 +110,7 @@ def restoring(service: str, restoration: Restoration, now: datetime) -> list[Out
         expected=last.sequence if is_well_formed(last.subject) else None,
         restores=restoration.restored_sequence,
     )
-    text = f"{printable(last.subject)} at {last.sequence} cannot be read: {'; '.join(problems)}"
+    text = f"{printable(last.subject)} at {last.sequence} does not count: {'; '.join(problems)}"
     text += f"; version {good.sequence} rules" if record is not None and good else "; there is no valid version"
     return [notice(service, last.subject, restoration.kind, text, last.sequence, now), again]
 

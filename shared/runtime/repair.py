@@ -6,6 +6,7 @@ answers a few subjects. The notice about a subject is deleted when a valid versi
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 
 import orjson
 import structlog
@@ -128,7 +129,8 @@ class Repair:
         if kind not in self._world.service.keeps:
             await self._tell(message, now, commit)
             return
-        restoration = plan_restoration(await self._versions(message))
+        refuses = partial(self._world.service.refuses, self._world.state)
+        restoration = plan_restoration(await self._versions(message), refuses)
         if restoration is None:
             self._told[subject] = message.sequence  # somebody has corrected it; the log will show
             return
@@ -151,7 +153,8 @@ class Repair:
         """The newest versions of the subject: those since the one that the state holds."""
         if not is_well_formed(message.subject):
             return [message]
-        start = self._world.sequences.folded(message.subject) or 1
+        folded = self._world.sequences.folded(message.subject)
+        start = folded if 0 < folded < message.sequence else 1  # what a load brought may itself be refused
         return await records.history(self._bus, message.subject, start) or [message]
 
     async def _copy(self, restoration: Restoration) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 from aiorwlock import RWLock
 
-from shared import subjects
-from shared.errors import InvalidRecord, InvalidSubject
+from shared import codec, subjects
+from shared.errors import InvalidRecord, InvalidSubject, Problem
 from shared.runtime.clock import EPOCH, ServiceClock
 from shared.runtime.encode import Outgoing, is_tombstone
 from shared.runtime.follower import Message
@@ -46,6 +46,7 @@ class World:
         self.clock = ServiceClock()
         self.term_subject = subjects.TERM.subject(service.name)
         self._reads = frozenset(service.reads)
+        self._keeps = frozenset(service.keeps)
         self.reset()
 
     def reset(self) -> None:
@@ -98,6 +99,8 @@ class World:
             return
         try:
             version = version_of(message)
+            if version.kind in self._keeps and (reason := self.service.refuses(self.state, version)):
+                raise InvalidRecord(subject, (Problem("", reason),))
         except (InvalidRecord, InvalidSubject) as error:
             self._set_aside(message, error)
             return
@@ -133,6 +136,11 @@ class World:
                 versions = await history(subject)
                 async with self.lock.writer:
                     self._fold_newest_valid(versions)
+        for version, reason in self.service.contradicted(self.state):
+            assert version.record is not None
+            subject = version.kind.subject(*version.key)
+            message = Message(subject, version.sequence, version.at, None, codec.encode(version.record))
+            self._set_aside(message, InvalidRecord(subject, (Problem("", reason),)))
         self.loaded = True
         self.end_load()
         gc.freeze()  # what was loaded stays: later collections need not look at it

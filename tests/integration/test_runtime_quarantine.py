@@ -5,6 +5,10 @@ import asyncio
 import orjson
 import pytest
 
+from services.scheduler.service import service as scheduler
+from shared.model.environment import Environment, ServiceSpec
+from shared.model.release import DeployRequest, Release
+from shared.model.run import RunSpec
 from shared.model.service import Notice, Rejection
 from shared.runtime import records
 from shared.runtime.bus import Bus
@@ -12,7 +16,7 @@ from shared.runtime.encode import OPERATION, RESTORES
 from shared.runtime.follower import Message
 from shared.runtime.jetstream import api
 from shared.service import Version
-from shared.subjects import ENVIRONMENT, NOTICE, REJECTED_STREAM
+from shared.subjects import DEPLOY, DEPLOYMENT, ENVIRONMENT, NOTICE, REJECTED_STREAM, RELEASE
 from tests.integration.running import Start, ask, counts, eventually
 
 KEY = ("shop", "web", "production")
@@ -45,12 +49,13 @@ async def last(bus: Bus, subject: str = SUBJECT) -> Message:
     return message
 
 
-async def restored(bus: Bus, subject: str = SUBJECT) -> Message:
+async def restored(bus: Bus, subject: str = SUBJECT, after: int = 0) -> Message:
     """Wait for the answer to a bad message."""
 
     async def answer() -> Message | None:
         message = await records.last_message(bus, subject)
-        return message if message is not None and RESTORES in (message.headers or {}) else None
+        answers = message is not None and message.sequence > after and RESTORES in (message.headers or {})
+        return message if answers else None
 
     found: Message = await eventually(answer)
     return found
@@ -263,3 +268,27 @@ async def test_a_notice_is_deleted_when_the_record_is_corrected(bus: Bus, start:
         return version is not None and version.record is None
 
     await eventually(withdrawn)
+
+
+async def test_another_body_of_a_deployed_release_is_refused_whether_it_was_followed_or_loaded(
+    bus: Bus, start: Start
+) -> None:
+    spec = ServiceSpec(run=RunSpec(command=("serve",)))
+    await records.put(bus, ENVIRONMENT, KEY, Environment(service=spec))
+    good = await records.put(bus, RELEASE, (*KEY, "1"), Release(image="exec:good", service=spec))
+    await records.put(bus, DEPLOY, (*KEY, f"{1:026}"), DeployRequest(version="1"))
+    one = await start(scheduler())
+    await eventually(lambda: one.instance.world.state.history_of.get(KEY, set()) >= {(DEPLOYMENT, (*KEY, f"{1:026}"))})
+    for image in ("exec:live", "exec:while-away"):
+        if image == "exec:while-away":
+            await one.stop()
+        bad = await records.put(bus, RELEASE, (*KEY, "1"), Release(image=image, service=spec))
+        if image == "exec:while-away":
+            one = await start(scheduler())
+        again = await restored(bus, RELEASE.subject(*KEY, "1"), after=bad)
+        assert orjson.loads(again.body)["image"] == "exec:good"
+        assert (again.headers or {})[RESTORES] == str(good)
+        copy = (await rejections(bus))[-1]
+        assert copy.sequence == bad
+        assert "a release is immutable" in copy.problems[0]
+    await eventually(lambda: not one.instance.world.state.contradicted)

@@ -118,11 +118,17 @@ class Instance(Process, Generic[State]):
         try:
             version = self.log.read(stored)
         except (InvalidRecord, InvalidSubject):
+            version = None
+        if version is None or self._refused(version):
             self._receive_unreadable(stored)
         else:
             self._unreadable.pop(stored.subject, None)
             self._fold(version)
         self._look_soon()
+
+    def _refused(self, version: Version) -> bool:
+        kept = version.kind.keeper == self.service.name
+        return kept and bool(self.service.refuses(self.state, version))
 
     def _fold(self, version: Version) -> None:
         if self.sequences.accept(version.kind.subject(*version.key), version.sequence):
@@ -153,6 +159,9 @@ class Instance(Process, Generic[State]):
                 break
 
     def _caught_up(self) -> None:
+        for version, _ in self.service.contradicted(self.state):
+            stored = self.log.versions_of(version.kind.subject(*version.key))[-1]
+            self._unreadable[stored.subject] = stored
         self.loaded = True
         self.sequences.received(self.follower.position)
         self._begin()
@@ -263,7 +272,9 @@ class Instance(Process, Generic[State]):
             return
         now = self.now()
         for stored in self._unreadable.values():
-            self._commit(restoring(self.log, self.service.name, stored, now), partial(self._restored, stored))
+            self._commit(
+                restoring(self.log, self.service.name, stored, self._refused, now), partial(self._restored, stored)
+            )
             return
         plan = self.service.decide(self.state, now)
         if plan.decisions:
