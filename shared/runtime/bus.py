@@ -1,7 +1,7 @@
 """The connection to NATS, with its traps closed.
 
 * `connect` waits for a server that is away, says so once, and never blocks without a bound of its own.
-* A dead peer is noticed within 15 s, and the client reconnects for ever.
+* A dead peer is noticed within 15 s, and the client reconnects for ever. Each message is a sign of life, as a pong is.
 * A client that has closed for good (`closed`) does not come back: whoever holds the bus ends, and is started anew.
 * The server cuts a connection whose message exceeds `max_payload`, headers included, and the client does not survive
   that; so every message is measured before it is sent.
@@ -67,6 +67,7 @@ class _Client(Client):
         self.takers: dict[int, Taker] = {}
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self._pings_outstanding = 0  # who sends messages is there, though its pong waits behind megabytes of a load
         taker = self.takers.get(sid)
         if taker is None:
             await super()._process_msg(sid, subject, reply, data, headers)
