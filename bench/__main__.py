@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import builder, day, durable, failover, flat, intake, placing, pooler, reaction, trace
+from bench import builder, day, durable, failover, flat, idle, intake, memory, placing, pooler, reaction, trace
 from bench.harness import Figure, Group, Options, Row
 from bench.report import table, write
 
@@ -28,6 +28,8 @@ GROUPS: Mapping[str, Group] = {
     "failover": failover.run,
     "builder": builder.run,
     "pooler": pooler.run,
+    "memory": memory.run,
+    "idle": idle.run,
 }
 
 
@@ -43,13 +45,19 @@ def main(
     rows: list[Row] = []
     for name in only or GROUPS:
         with console.status(f"measuring: {name}"):
-            rows.extend(GROUPS[name](Options(quick)))
+            rows.extend(_measured(name, Options(quick)))
     console.print(table(rows, quick))
     write(RESULTS, rows)
     missed = [row.figure for row in rows if isinstance(row, Figure) and row.met is False]
-    if missed and not quick:
+    if missed:
         console.print(f"[red]missed what must be reached:[/] {', '.join(missed)}")
         sys.exit(1)
+
+
+def _measured(name: str, options: Options) -> list[Row]:
+    """The rows of one group."""
+    rows = list(GROUPS[name](options))
+    return [row.without_verdict() if isinstance(row, Figure) and options.quick else row for row in rows]
 
 
 if __name__ == "__main__":

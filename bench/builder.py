@@ -17,7 +17,6 @@ from bench.raw import BatchWriter, Raw, raw
 from shared import codec, subjects
 from shared.model.build import BuildPool, BuildRequest, BuildStatus
 from shared.model.build_worker import BuildOrder, BuildReport, BuildWorker, WorkerConditions
-from shared.model.service import Term
 from shared.runtime import records
 from shared.runtime.follower import Follower, Restarted
 
@@ -42,7 +41,7 @@ async def _once(builds: int, workers: int) -> float:
         pool = BuildPool(max_workers=workers, lease_ttl_seconds=3600, build_timeout_seconds=36_000)
         await records.put(on.bus, subjects.BUILD_POOL, (POOL,), pool)
         await writer.write([_request(number) for number in range(builds)])
-        await _start(on)
+        await on.service("builder")
         await _queued(on, builds)
         follower = Follower(on.bus, [subjects.BUILD_ORDER.subject_filter], start=await on.last_sequence() + 1)
         await follower.start()
@@ -63,17 +62,6 @@ def _request(number: int) -> Raw:
 def _worker(number: int) -> Raw:
     record = BuildWorker(ordinal=number, phase="running", conditions=READY, created_at=datetime.now(UTC))
     return raw(subjects.BUILD_WORKER.subject(POOL, f"w-{number}"), codec.encode(record))
-
-
-async def _start(on: Stage) -> None:
-    process = on.start("services.builder")
-
-    async def leads() -> bool:
-        process.check()
-        term = await records.get(on.bus, subjects.TERM, ("builder",))
-        return term is not None and isinstance(term.record, Term)
-
-    await on.until(leads, "the builder does not lead")
 
 
 async def _queued(on: Stage, builds: int) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from time import perf_counter
 
 from bench.harness import Figure, Options, Row, growth, percentile, quiet
-from bench.settled import REPLICAS, SCHEDULER, History, environment_key, settled
+from bench.settled import REPLICAS, SCHEDULER, History, environment_key, living
 from services.scheduler.state import State
 from shared import subjects
 from shared.model.environment import Environment, Replicas
@@ -25,7 +25,7 @@ def run(options: Options) -> Iterator[Row]:
 def _one_of_many(options: Options) -> Iterator[Row]:
     few, many = options.size(1_000, 100), options.size(10_000, 1_000)
     nodes, samples = options.size(2_000, 200), options.size(1_000, 100)
-    costs = {count: _cost(settled(nodes, count * REPLICAS), count, samples) for count in (few, many)}
+    costs = {count: _cost(living(nodes, count * REPLICAS), count, samples) for count in (few, many)}
     size = f"{many:,} environments, {nodes:,} nodes"
     yield Figure("one changed environment: decide", 1e6 * costs[many], "µs", size)
     yield growth("one changed environment", costs[many], costs[few], f"{few:,} → {many:,} environments", LIMIT)
@@ -77,7 +77,7 @@ def _rest(state: State, now: datetime, sequence: int) -> int:
 def _at_rest(options: Options) -> Iterator[Row]:
     """Heartbeats only, for ten minutes of the virtual clock."""
     nodes = options.size(5_000, 500)
-    history = settled(nodes, options.size(5_000, 500))
+    history = living(nodes, options.size(5_000, 500))
     state, now, begun = history.state, history.now, len(history.log)
     fleet = state.get(subjects.FLEET, (), Fleet) or Fleet()
     interval = fleet.heartbeat_interval_seconds

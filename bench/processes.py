@@ -1,17 +1,15 @@
 """A real server and real processes of the services, for the figures that go through the log."""
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
+from bench.process import Process
 from shared import subjects
 from shared.model.live import NodeSample
 from shared.model.service import Term
@@ -24,37 +22,6 @@ PATIENCE_SECONDS = 300
 POLL_SECONDS = 0.02
 HEARTBEATS_PER_SECOND = 500
 BEAT_SECONDS = 0.02
-ROOT = Path(__file__).parents[1]
-
-
-class Process:
-    """A Python module as a process; what it logs is kept in a file."""
-
-    def __init__(self, module: str, folder: Path, environment: Mapping[str, str]) -> None:
-        self._log = folder / f"{module}-{len(list(folder.iterdir()))}.log"
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stdout=output,
-                stderr=output,
-            )
-        self.pid = self._process.pid
-
-    def check(self) -> None:
-        """Raise where it has ended by itself."""
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the process ended: {self._log.read_text(errors='replace')[-2000:]}")
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-            self._process.wait(30)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal and do not wait."""
-        self._process.send_signal(number)
 
 
 @dataclass
@@ -67,26 +34,31 @@ class Stage:
     processes: list[Process] = field(default_factory=list)
     _heartbeats: asyncio.Task[None] | None = None
 
-    def start(self, module: str) -> Process:
-        process = Process(module, self.folder, {"STEER_NATS_URL": self.server.url, "STEER_LOG_LEVEL": "warning"})
+    def start(self, module: str, *arguments: str) -> Process:
+        environment = {"STEER_NATS_URL": self.server.url, "STEER_LOG_LEVEL": "warning"}
+        process = Process(module, self.folder, environment, arguments)
         self.processes.append(process)
         return process
 
     async def scheduler(self) -> Process:
         """Start one, and wait until it leads."""
-        process = self.start("services.scheduler")
-        await self.led_by(process)
+        return await self.service("scheduler")
+
+    async def service(self, name: str) -> Process:
+        """Start one of these, and wait until it leads."""
+        process = self.start(f"services.{name}")
+        await self.led_by(process, name)
         return process
 
-    async def led_by(self, process: Process) -> None:
-        """Wait until the newest term is that of the process."""
+    async def led_by(self, process: Process, name: str = "scheduler") -> None:
+        """Wait until the newest term of the service is that of the process."""
 
         async def leads() -> bool:
             process.check()
-            term = await records.get(self.bus, subjects.TERM, ("scheduler",))
+            term = await records.get(self.bus, subjects.TERM, (name,))
             return term is not None and isinstance(term.record, Term) and f"-{process.pid}-" in term.record.holder
 
-        await self.until(leads, "the scheduler does not lead")
+        await self.until(leads, f"the {name} does not lead")
 
     async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
         """Ask until it is true. Raises `TimeoutError`."""

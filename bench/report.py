@@ -1,16 +1,16 @@
 """The table that people read, and the file that programs read."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 from rich.table import Table
 
-from bench.harness import Figure, Row
+from bench.harness import Figure, Row, Unmeasured
 
-FIELDS = ("figure", "value", "unit", "baseline", "ratio", "target", "aim", "met", "aim_met", "size")
+FIELDS = ("figure", "value", "unit", "baseline", "ratio", "target", "met", "size")
+"""Of a row in the file, before `at`. A row that could not be taken has only its name, and why in place of the size."""
 
 
 def table(rows: Sequence[Row], quick: bool) -> Table:
@@ -54,10 +54,11 @@ def number(value: float) -> str:
 def write(path: Path, rows: Sequence[Row]) -> None:
     """Every row with the moment at which it was written."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    found = []
-    for row in rows:
-        values = asdict(row)
-        if isinstance(row, Figure):
-            values = {field: values[field] for field in FIELDS}
-        found.append({**values, "at": at})
+    found = [{**_fields(row), "at": at} for row in rows]
     path.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def _fields(row: Row) -> dict[str, object]:
+    if isinstance(row, Unmeasured):
+        return {**dict.fromkeys(FIELDS), "figure": row.figure, "size": f"not measured: {row.why}"}
+    return {field: getattr(row, field) for field in FIELDS}

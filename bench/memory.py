@@ -1,0 +1,134 @@
+"""How much memory each service holds of a cluster at rest, against the bytes of the records that it reads.
+
+All four run as processes of their own, and have heard the heartbeats of all nodes, with what each replica uses. What one
+record takes is what exceeds the same process on an empty log.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import uvloop
+
+from bench.harness import Figure, Options, Row, growth
+from bench.processes import Stage, stage
+from bench.raw import BatchWriter, Raw, raw
+from bench.resting import SERVICES, domains, resting
+from bench.settled import settled
+from services.builder.service import service as builder
+from services.pooler.service import service as pooler
+from services.routes.service import service as routes
+from services.scheduler.service import service as scheduler
+from shared import codec, subjects
+from shared.model.build import BuildRequest
+from shared.model.function import Function, Pooling
+from shared.model.pool import Runtime
+from shared.model.run import PortSpec, RunSpec
+from shared.runtime.follower import Follower, Restarted
+from shared.runtime.world import World
+from shared.service import Service
+
+MOST_MB, AIM_MB = 500, 250
+HEARD_SECONDS = 22
+"""Two of the longest intervals between the heartbeats of one node."""
+MEGABYTE = 1_000_000
+NAMESPACES, LIMIT = 100, 16
+VALUES: Mapping[str, Service[Any]] = {
+    "scheduler": scheduler(), "routes": routes(), "pooler": pooler(), "builder": builder(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Resident megabytes of one service; how many records it reads, and their megabytes."""
+
+    resident_mb: float
+    records: int
+    record_mb: float
+
+
+def run(options: Options) -> Iterable[Row]:
+    empty = uvloop.run(_resting([], 0))
+    nodes, replicas, hosts = options.size(5000, 500), options.size(100_000, 5000), options.size(10_000, 500)
+    heard = options.size(HEARD_SECONDS, 3)
+    full = uvloop.run(_resting([*settled(nodes, replicas).log, *domains(hosts)], heard))
+    small = uvloop.run(_resting([*settled(nodes // 10, replicas // 10).log, *domains(hosts // 10)], heard))
+    size = f"{nodes:,} nodes, {replicas:,} assignments, {hosts:,} hosts"
+    for name in SERVICES:
+        yield _row(name, full[name], size)
+    for name in ("scheduler", "routes"):
+        yield _growth(name, full, small, empty, size)
+    yield from _doers(options, empty)
+
+
+def _doers(options: Options, empty: Mapping[str, Held]) -> Iterator[Row]:
+    """Of that world pooler and builder read little: this is theirs."""
+    function_count, build_count = options.size(100_000, 2000), options.size(10_000, 200)
+    full = uvloop.run(_others(function_count, build_count))
+    small = uvloop.run(_others(function_count // 10, build_count // 10))
+    size = f"{function_count:,} functions, {build_count:,} queued builds"
+    for name in ("pooler", "builder"):
+        yield _row(name, full[name], size)
+        yield _growth(name, full, small, empty, size)
+
+
+def _row(name: str, held: Held, size: str) -> Figure:
+    megabytes = held.resident_mb
+    size = f"{size}: it reads {held.records:,} records"
+    return Figure(
+        f"memory of the {name}", megabytes, "MB", size, held.record_mb, megabytes / max(held.record_mb, 0.001),
+        f"≤ {MOST_MB} MB", f"≤ {AIM_MB} MB", megabytes <= MOST_MB, megabytes <= AIM_MB,
+    )  # fmt: skip
+
+
+def _growth(
+    name: str, full: Mapping[str, Held], small: Mapping[str, Held], empty: Mapping[str, Held], size: str
+) -> Figure:
+    each = [(held[name].resident_mb - empty[name].resident_mb) / held[name].records for held in (full, small)]
+    return growth(f"memory of the {name}, one record", each[0], each[1], size)
+
+
+async def _resting(log: Iterable[Raw], heard_seconds: float) -> Mapping[str, Held]:
+    async with resting(log) as (on, services):
+        await asyncio.sleep(heard_seconds)
+        return {name: await _held(on, name, process.resident_mb()) for name, process in services.items()}
+
+
+async def _others(function_count: int, build_count: int) -> Mapping[str, Held]:
+    async with stage() as on:
+        await BatchWriter(on.bus).write([*_functions(function_count), *_builds(build_count)])
+        services = {name: await on.service(name) for name in ("pooler", "builder")}
+        await on.quiet(3.0)
+        return {name: await _held(on, name, process.resident_mb()) for name, process in services.items()}
+
+
+def _functions(count: int) -> Iterator[Raw]:
+    """Sixteen share a worker, which is full."""
+    run = RunSpec(image="host", command=("host",), ports=(PortSpec(name="http", container_port=80),))
+    yield raw(subjects.RUNTIME.subject("python"), codec.encode(Runtime(run=run)))
+    for number in range(count):
+        worker = number // LIMIT
+        function = Function(
+            runtime="python", handler="main.handle", artifact="v1", pooling=Pooling(worker=f"w-{worker}")
+        )
+        yield raw(subjects.FUNCTION.subject(f"ns-{worker % NAMESPACES}", f"f-{number}"), codec.encode(function))
+
+
+def _builds(count: int) -> Iterator[Raw]:
+    for number in range(count):
+        request = BuildRequest(owner=f"owner-{number % 200}", source_digest=f"sha256:{number:064d}", cache_key="web")
+        yield raw(subjects.BUILD.subject("shop", f"app-{number % 50}", f"{number:026d}"), codec.encode(request))
+
+
+async def _held(on: Stage, name: str, resident_mb: float) -> Held:
+    """Count the last version of every subject that the service follows."""
+    follower = Follower(on.bus, World(VALUES[name]).filters())
+    await follower.start()
+    found: dict[str, int] = {}
+    while not follower.caught_up:
+        batch = await follower.next(None)
+        assert not isinstance(batch, Restarted), "the follower had to load anew"
+        found.update({message.subject: len(message.subject) + len(message.body) for message in batch})
+    await follower.stop()
+    return Held(resident_mb, len(found), sum(found.values()) / MEGABYTE)
