@@ -59,9 +59,10 @@ class Instance:
         self._alongside = tuple(alongside)
         self._beside: list[asyncio.Task[Any]] = []
         self._faults = 0
+        self._back = asyncio.Event()
 
     async def run(self) -> None:
-        take_back = self.bus.on_reconnect(self.leader.attend_again)
+        take_back = self.bus.on_reconnect(self._reconnected)
         try:
             if self.bus.settings.metrics_port is not None:
                 await self.health.start(self.bus.settings.metrics_port)
@@ -71,6 +72,7 @@ class Instance:
             self._beside = [
                 asyncio.create_task(self._wake_at_the_end(), name="wake at the end"),
                 asyncio.create_task(self.lease.run(), name=f"lease of {self.service.name}"),
+                asyncio.create_task(self._ensure_streams_again(), name="ensure the streams again"),
             ]
             self._beside += [asyncio.create_task(task(self), name="alongside") for task in self._alongside]
             if self.service.name == KEEPER:
@@ -163,6 +165,17 @@ class Instance:
                 delay = min(delay * 2, ENSURE_SECONDS[1])
             else:
                 return
+
+    def _reconnected(self) -> None:
+        self.leader.attend_again()
+        self._back.set()
+
+    async def _ensure_streams_again(self) -> None:
+        """A single server that was restarted has forgotten the stream that it kept in memory."""
+        while True:
+            await self._back.wait()
+            self._back.clear()
+            await self._ensure_streams()
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

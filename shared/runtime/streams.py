@@ -26,6 +26,9 @@ STORE_RACE = 10049
 
 ATTEMPTS = 20
 RETRY_SECONDS = 0.25
+INFO_SECONDS = 2.0
+"""A server that has just started may drop a question without a word."""
+
 _FLAGS = ("allow_atomic", "allow_direct", "allow_msg_ttl", "allow_rollup_hdrs", "deny_delete")
 
 Config = Mapping[str, Any]
@@ -114,7 +117,7 @@ async def _ensure_one(bus: Bus, wanted: Config) -> None:
     name = wanted["name"]
     for _ in range(ATTEMPTS):
         try:
-            found = await api(bus, f"STREAM.INFO.{name}")
+            found = await api(bus, f"STREAM.INFO.{name}", within=INFO_SECONDS)
         except ApiError as error:
             if error.code != NOT_FOUND:
                 raise

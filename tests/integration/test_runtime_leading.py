@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+from shared.errors import SteerError
 from shared.runtime import records
 from shared.runtime.answers import TermLost
 from shared.runtime.bus import Bus
 from shared.runtime.commit import Committer
 from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.encode import outgoing
+from shared.runtime.jetstream import api
 from shared.service import Change
-from shared.subjects import DECISION, SCALE, TERM
+from shared.subjects import DECISION, LIVE_STREAM, SCALE, TERM
 from tests.integration.running import Start, ask, counts, eventually
 
 KEY = ("shop", "web", "production")
@@ -109,3 +111,19 @@ async def test_a_restart_of_the_server_is_survived(
     await ask(bus, KEY, 9)
     await eventually(lambda: one.state.counted.get(KEY) == 9, seconds=30)
     assert await counts(bus, KEY) == list(range(1, 10))
+
+
+async def test_the_stream_that_a_server_kept_in_memory_is_made_again_after_its_restart(
+    bus: Bus, start: Start, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    await start()
+    server.kill()
+    server.start(tmp_path / "jetstream", server.port)
+
+    async def there() -> bool:
+        try:
+            return bool(await api(bus, f"STREAM.INFO.{LIVE_STREAM}", within=1))
+        except SteerError:  # not there yet; or the server dropped the question while it started
+            return False
+
+    await eventually(there)
