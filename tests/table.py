@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shared.model.route import Endpoint, HostRoutes, HTTPRoute, L4Route
+from shared.model.route import Endpoint, FunctionRoute, HostRoutes, HTTPRoute, InternalService, L4Route
 
 BCRYPT = "$2b$04$abcdefghijklmnopqrstuuMFdJu9yVgmagVAIC24fOZkaFqd3s9JC"
 """The hash of the password `a`."""
@@ -13,6 +13,8 @@ BCRYPT = "$2b$04$abcdefghijklmnopqrstuuMFdJu9yVgmagVAIC24fOZkaFqd3s9JC"
 class Table:
     hosts: dict[str, HostRoutes] = field(default_factory=dict)
     l4: dict[int, L4Route] = field(default_factory=dict)
+    internal: dict[str, InternalService] = field(default_factory=dict)
+    functions: dict[str, FunctionRoute] = field(default_factory=dict)
 
 
 def endpoints(*addresses: str) -> tuple[Endpoint, ...]:

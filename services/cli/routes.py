@@ -59,7 +59,8 @@ def render(
     format_: Annotated[Kind, typer.Option("--format", help="Whose configuration.")],
     http: Annotated[str, typer.Option(help="Where the proxy listens, host:port.")] = ":80",
     https: Annotated[str, typer.Option(help="The same for HTTPS; without it nothing redirects there.")] = "",
-    certificates: Annotated[str, typer.Option(help="A directory of PEM files (HAProxy).")] = "",
+    certificates: Annotated[str, typer.Option(help="A directory of .pem files, each a chain and its key.")] = "",
+    internal: Annotated[str, typer.Option(help="Where services and functions reach each other, host:port.")] = "",
     activator: Annotated[list[str] | None, typer.Option(help="host:port of an activator; may be repeated.")] = None,
     admin: Annotated[str, typer.Option(help="Caddy's admin API.")] = "127.0.0.1:2019",
     socket: Annotated[str, typer.Option(help="HAProxy's statistics socket.")] = "",
@@ -68,10 +69,10 @@ def render(
     """The routes in force as a configuration of Caddy (JSON) or HAProxy, once. What it cannot do goes to the errors."""
     if https and format_ is Kind.HAPROXY and not certificates:
         raise Refused("--https needs --certificates with HAProxy")
-    for option, address in (("http", http), ("https", https), ("admin", admin)):
+    for option, address in (("http", http), ("https", https), ("internal", internal), ("admin", admin)):
         if address and not address.rpartition(":")[2].isdigit():
             raise Refused(f"--{option} {address!r}: not host:port")
-    options = Options(http, https, certificates, tuple(activator or ()), admin, socket)
+    options = Options(http, https, certificates, internal, tuple(activator or ()), admin, socket)
     rendered = FORMATS[format_.value](run(_version, data), options)
     typer.echo(rendered.body, nl=False)
     for text in rendered.left_out:

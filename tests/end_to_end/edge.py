@@ -71,7 +71,7 @@ async def edge(proxy: str, url: str, directory: Path) -> AsyncIterator[Edge]:
     http = f"fd/{listener.fileno()}" if listener else f"127.0.0.1:{found.port}"
     where = ("--http", http, "--activator", f"127.0.0.1:{found.activator}")
     told = {
-        "caddy": ("--admin", f"127.0.0.1:{admin}"),
+        "caddy": ("--admin", f"127.0.0.1:{admin}", "--slots", str(directory / "slots")),
         "haproxy": ("--config", str(config), "--socket", str(statistics), "--master", str(master)),
     }[proxy]
     executable = program(proxy)
@@ -128,14 +128,12 @@ async def until(condition: Callable[[], object], seconds: float = START_SECONDS)
 class Load:
     """Requests at a steady rate, each on a connection of its own, whether or not those before are answered.
 
-    With `repeats` a request whose connection ends before a byte of the answer is sent again, as browsers do.
+    None is ever sent a second time.
     """
 
     port: int
     host: str
     path: str
-    repeats: bool = False
-    repeated: int = 0
     bodies: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
     open: int = 0
@@ -180,7 +178,7 @@ class Load:
         self.open += 1
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                status, body = await self._answer()
+                status, body = await get(f"127.0.0.1:{self.port}", self.host, self.path)
             if status == 200:
                 self.bodies[body] += 1
             else:
@@ -189,12 +187,3 @@ class Load:
             self.failed.append(f"{type(error).__name__}: {error}")
         finally:
             self.open -= 1
-
-    async def _answer(self) -> tuple[int, str]:
-        try:
-            return await get(f"127.0.0.1:{self.port}", self.host, self.path)
-        except (EOFError, ConnectionResetError):
-            if not self.repeats:
-                raise
-            self.repeated += 1
-            return await get(f"127.0.0.1:{self.port}", self.host, self.path)

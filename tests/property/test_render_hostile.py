@@ -10,35 +10,49 @@ from hypothesis import strategies as st
 
 from services.routes.render import FORMATS, Options
 from services.routes.render.haproxy import _rate_limit
+from services.routes.render.plan import Rendered
 from shared.model.domain import BasicAuth, Middleware
 from shared.model.environment import RateLimit
-from shared.model.route import Endpoint, HostRoutes, HTTPRoute, L4Route
+from shared.model.route import (
+    Endpoint,
+    FunctionRoute,
+    HostRoutes,
+    HTTPRoute,
+    InternalPort,
+    InternalService,
+    L4Route,
+)
 from tests.table import BCRYPT, Table, route, table
 
-HOSTILE = st.one_of(
-    st.text(max_size=30),
-    st.sampled_from(
-        [
-            "a\nglobal\n",
-            "x } y",
-            '"',
-            "'",
-            "\\",
-            "\\x0a",
-            "{env.HOME}",
-            "{{",
-            "}",
-            "$HOME",
-            "# x",
-            "a b",
-            "\x00",
-            "\ud800",
-        ]
-    ),
-    st.from_regex(r"[a-z0-9.-]{1,10}:[0-9]{1,5}", fullmatch=True),
-    st.from_regex(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]{1,4}){1,3}", fullmatch=True),
-    st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5}){1,2}", fullmatch=True),
-)
+TRICKS = [
+    "a\nglobal\n",
+    "x } y",
+    '"',
+    "'",
+    "\\",
+    "\\x0a",
+    "{env.HOME}",
+    "{{",
+    "}",
+    "$HOME",
+    "# x",
+    "a b",
+    "\x00",
+    "\ud800",
+]
+FORMS = [
+    "10.0.0.1:80",
+    "h-1.x:65535",
+    "[::1]:8",
+    "a.:99999",
+    "/a",
+    "/a%20b/c",
+    "/%2e%2e/x",
+    "/{a}$b",
+    "b.example",
+    "c.d.e",
+]
+HOSTILE = st.one_of(st.sampled_from(TRICKS), st.sampled_from(FORMS), st.text(max_size=12))
 DIRECTIVES = re.compile(
     r"(global|hard-stop-after|stats|description|defaults|mode|timeout|balance|retries|option|retry-on|"
     r"default-server|frontend|bind|http-request|use_backend|acl|backend|listen|server|userlist|user|stick-table|"
@@ -94,10 +108,39 @@ def tables(draw: st.DrawFn) -> Table:
         )
         for number in draw(st.sets(st.integers(-1, 70_000), max_size=2))
     }
-    return Table(hosts, ports)
+    return Table(hosts, ports, draw(SERVICES), draw(FUNCTIONS))
 
 
-OPTIONS = st.sampled_from([Options(), Options(https=":443", certificates="/c", activators=("10.9.9.9:9",), mark="m")])
+SERVICES = st.dictionaries(
+    HOSTILE,
+    st.builds(
+        InternalService.model_construct,
+        fqdn=st.one_of(st.just("web.production.shop.internal."), HOSTILE),
+        environment=HOSTILE,
+        ports=st.lists(
+            st.builds(
+                InternalPort.model_construct,
+                name=st.one_of(st.just("http"), HOSTILE),
+                protocol=st.sampled_from(["tcp", "udp"]),
+                endpoints=st.lists(ENDPOINTS, max_size=2).map(tuple),
+            ),
+            max_size=2,
+        ).map(tuple),
+    ),
+    max_size=2,
+)
+FUNCTIONS = st.dictionaries(
+    HOSTILE,
+    st.builds(
+        FunctionRoute.model_construct,
+        namespace=st.one_of(st.just("shop"), HOSTILE),
+        function=st.one_of(st.just("greet"), HOSTILE),
+        endpoints=st.lists(ENDPOINTS, max_size=2).map(tuple),
+    ),
+    max_size=2,
+)
+FULL = Options(https=":443", certificates="/c", internal=":7000", activators=("10.9.9.9:9",), slots="/s", mark="m")
+OPTIONS = st.sampled_from([Options(), FULL])
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -113,11 +156,19 @@ def strings(value: Any) -> Iterator[str]:
                 yield from strings(each)
 
 
-@settings(max_examples=60, deadline=None)
+def assert_said_on_one_line(rendered: Rendered) -> None:
+    assert all(text.isprintable() and text.isascii() for text in rendered.left_out)
+
+
+@settings(max_examples=100, deadline=None)
 @given(tables(), OPTIONS)
-def test_every_line_of_haproxy_is_a_directive_of_ours_and_printable(table: Table, options: Options) -> None:
-    body = FORMATS["haproxy"](table, options).body
-    sections = {"global": 1, "defaults": 1, "frontend": 1}
+def test_every_line_of_haproxy_is_a_directive_of_ours_and_what_is_left_out_is_said_on_one(
+    table: Table, options: Options
+) -> None:
+    rendered = FORMATS["haproxy"](table, options)
+    body = rendered.body
+    assert_said_on_one_line(rendered)
+    sections = {"global": 1, "defaults": 1, "frontend": 1 + bool(options.internal)}
     for line in body.split("\n"):
         assert line.isascii() and (line.isprintable() or not line)
         words = line.split()
@@ -134,24 +185,21 @@ def test_every_line_of_haproxy_is_a_directive_of_ours_and_printable(table: Table
     assert not any(sections.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(tables(), OPTIONS)
 def test_caddy_gets_json_in_which_no_text_of_a_record_is_replaced(table: Table, options: Options) -> None:
-    configuration = json.loads(FORMATS["caddy"](table, options).body)
-    assert set(configuration) == {"admin", "apps"} and set(configuration["apps"]) == {"http"}
+    rendered = FORMATS["caddy"](table, options)
+    configuration = json.loads(rendered.body)
+    assert_said_on_one_line(rendered)
+    assert set(configuration) == {"admin", "apps"}
+    assert set(configuration["apps"]) == {"http", "tls"} if options.https else {"http"}
     for text in strings(configuration):
         if not text.startswith("^/"):  # an expression, in which nothing is replaced
-            assert set(re.findall(r"(?<!\\)\{[^}]*\}?", text)) <= PLACEHOLDERS
+            found = set(re.findall(r"(?<!\\)\{[^}]*\}?", text))
+            assert found <= PLACEHOLDERS or re.fullmatch(r"\{file\./s/[ri][0-9a-f]{16}-[0-9a-f]{16}-\d+/\d+\}", text)
 
 
-@settings(max_examples=50, deadline=None)
-@given(tables(), OPTIONS)
-def test_what_is_left_out_is_said_on_one_line(table: Table, options: Options) -> None:
-    for name in FORMATS:
-        assert all(text.isprintable() and text.isascii() for text in FORMATS[name](table, options).left_out)
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.one_of(st.text(min_size=1, max_size=20), st.sampled_from(["a b", "{env.HOME}", "} x", "a#b", "'", "a\\"])))
 def test_a_username_stays_one_word_and_one_text(username: str) -> None:
     auth = BasicAuth.model_construct(username=username, password_hash=BCRYPT)

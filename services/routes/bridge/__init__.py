@@ -8,6 +8,7 @@ had, by a restart, gets it again. `python -m services.routes.bridge --proxy cadd
 
     bridge.py      the loop
     caddy.py       Caddy, by its admin API
+    slots.py       the files from which Caddy reads endpoints
     haproxy.py     HAProxy, by its file, a reload of its workers, and its statistics socket
     statistics.py  counters of a proxy → demand (pure)
 """

@@ -1,7 +1,8 @@
 """`python -m services.routes.bridge`: apply the routes to a proxy. Each option is also `STEER_BRIDGE_<OPTION>`.
 
 HAProxy is run as a master with workers, `haproxy -W -S MASTER -f CONFIG`; the bridge writes CONFIG before it is there.
-Caddy loses connections at a change unless it is handed its listening socket (`--http fd/3`, as systemd does).
+Caddy loses connections when its configuration changes, so give it `--slots`, a directory that it can read, in which the
+endpoints change without it; and its listening socket (`--http fd/3`, as systemd does) for when hosts or policies change.
 How to reach the bus is told by the environment alone, as for every process.
 Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
 """
@@ -32,6 +33,8 @@ from shared.runtime.settings import Settings
 log = structlog.get_logger(__name__)
 
 LOST, BAD_SETTING = 1, 2
+_SOCKET = re.compile(r"unix/(/[A-Za-z0-9._-]+)+")
+_DIRECTORY = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _ADDRESS = re.compile(r"([A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4}")
 
 
@@ -50,13 +53,15 @@ def main(
     name: Annotated[str, _option("name", "Its name among the proxies.")],
     http: Annotated[str, _option("http", "Where the proxy listens: host:port, or for Caddy fd/3.")] = ":80",
     https: Annotated[str, _option("https", "The same for HTTPS; without it nothing redirects there.")] = "",
-    certificates: Annotated[str, _option("certificates", "A directory of PEM files (HAProxy).")] = "",
+    certificates: Annotated[str, _option("certificates", "A directory of .pem files, each a chain and its key.")] = "",
+    internal: Annotated[str, _option("internal", "Where services and functions reach each other, host:port.")] = "",
     activator: Annotated[
         list[str] | None, _option("activator", "host:port of an activator; may be repeated (in the variable: spaces).")
     ] = None,
     l4_host: Annotated[str, _option("l4-host", "Where public ports are opened; by default everywhere.")] = "",
     cache: Annotated[Path | None, _option("cache", "A file of routes to serve from while the bus is away.")] = None,
-    admin: Annotated[str, _option("admin", "Caddy's admin API.")] = "127.0.0.1:2019",
+    admin: Annotated[str, _option("admin", "Caddy's admin API, host:port or unix//PATH.")] = "127.0.0.1:2019",
+    slots: Annotated[Path | None, _option("slots", "A directory from which Caddy reads the endpoints.")] = None,
     config: Annotated[Path | None, _option("config", "HAProxy's file.")] = None,
     socket: Annotated[Path | None, _option("socket", "HAProxy's statistics socket.")] = None,
     master: Annotated[Path | None, _option("master", "The socket of HAProxy's master (-S).")] = None,
@@ -73,19 +78,27 @@ def main(
             http=_listener("http", http, proxy),
             https=_listener("https", https, proxy) if https else "",
             certificates=certificates,
+            internal=_listener("internal", internal, proxy) if internal else "",
             activators=tuple(_address("activator", each) for each in activator or ()),
-            admin=_address("admin", admin),
+            admin=admin if _SOCKET.fullmatch(admin) else _address("admin", admin),
             socket=str(socket or ""),
             l4_host=l4_host,
+            slots=_directory(slots) if slots is not None and proxy is Kind.CADDY else "",
         )
-        behind: Proxy = Caddy(admin) if proxy is Kind.CADDY else _haproxy(config, socket, master, pid_file, program)
+        behind: Proxy = (
+            Caddy(admin, slots) if proxy is Kind.CADDY else _haproxy(config, socket, master, pid_file, program)
+        )
         settings = Settings.from_environment()
     except ConfigurationError as error:
         typer.echo(f"cannot start: {error}", err=True)
         sys.exit(BAD_SETTING)
-    logs.configure(settings, service="bridge", proxy=name)
     render = FORMATS[proxy.value]
     bridge = Bridge(behind, lambda version, mark: render(version, replace(options, mark=mark)), name, cache)
+    _run(settings, bridge, name)
+
+
+def _run(settings: Settings, bridge: Bridge, name: str) -> None:
+    logs.configure(settings, service="bridge", proxy=name)
     try:
         uvloop.run(_until_signalled(settings, bridge, name))
     except ConfigurationError as error:
@@ -108,6 +121,13 @@ def _address(option: str, text: str) -> str:
     if not _ADDRESS.fullmatch(text):
         raise ConfigurationError(f"--{option} {text!r}: not host:port")
     return text
+
+
+def _directory(path: Path) -> str:
+    """As Caddy is told it: nothing in it may mean something else there."""
+    if not _DIRECTORY.fullmatch(str(path)):
+        raise ConfigurationError(f"--slots {str(path)!r}: not an absolute path of letters, digits, '.', '_' and '-'")
+    return str(path)
 
 
 def _listener(option: str, text: str, proxy: Kind) -> str:

@@ -8,7 +8,8 @@ What both do: hosts before wildcards, longest prefix first, by whole segments, o
 a connection fails; 404 without a route, 503 without an endpoint; hosts that scale to zero or have a limit of concurrent
 requests go to an activator, which holds the requests. What one of them cannot do is said in `left_out`, too.
 
-Internal services and functions are reached by their callers directly, and are not rendered.
+Internal services and functions are on a listener of their own, if the options name one, by names below `internal`
+(`plan.py`). Whoever follows the routes can also reach their endpoints directly.
 """
 
 from services.routes.render import caddy, haproxy

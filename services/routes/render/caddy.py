@@ -2,6 +2,7 @@
 
 Caddy puts values in place of `{…}` in most strings, so the braces of free text are escaped. It matches paths without
 regard to case, so prefixes are matched by an expression. A standard Caddy has neither a rate limit nor L4 routes.
+With `slots` the addresses of endpoints are not in it, and the mark in it is its own digest: other endpoints, same bytes.
 """
 
 import base64
@@ -13,7 +14,8 @@ from typing import Any
 import orjson
 
 from services.routes.render.options import Options
-from services.routes.render.plan import Closed, Plan, Rendered, Routes, Site, plan
+from services.routes.render.plan import Closed, Plan, Rendered, Routes, Site, code, plan
+from services.routes.render.slots import group, slots
 from shared.model.route import Endpoint
 
 TRY_SECONDS = 5
@@ -30,13 +32,26 @@ Json = dict[str, Any]
 def render(routes: Routes, options: Options = Options()) -> Rendered:  # noqa: B008 - a frozen value
     """The configuration as JSON, keys sorted. The answer to its `/id/<mark>` tells whether it is in force."""
     planned = plan(routes, options)
-    body = orjson.dumps(_configuration(planned, options), option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
+    configuration = _configuration(planned, options)
+    mark = f"steer-{code(_text(configuration))}" if options.slots else options.mark
+    if mark:
+        configuration["apps"]["http"]["servers"]["http"]["routes"][-1]["@id"] = mark
+    served = [site for site in (*planned.sites, *planned.internal) if site.to == "endpoints"]
     hosts: dict[str, set[str]] = {}
-    for site in planned.sites:
-        if site.to == "endpoints":
-            hosts.setdefault(site.hostname, set()).add(site.environment)
-    environments = {host: next(iter(names)) for host, names in hosts.items() if len(names) == 1}
-    return Rendered(body.decode() + "\n", (*planned.left_out, *_left_out(planned)), environments)
+    for site in served:
+        hosts.setdefault(site.hostname, set()).add(site.environment)
+    environments = {host: next(iter(names)) for host, names in hosts.items() if len(names) == 1 and names != {""}}
+    return Rendered(
+        body=_text(configuration),
+        left_out=(*planned.left_out, *_left_out(planned)),
+        environments=environments,
+        mark=mark,
+        slots={group(site): _addresses(site.endpoints) for site in served} if options.slots else {},
+    )
+
+
+def _text(configuration: Json) -> str:
+    return orjson.dumps(configuration, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def _left_out(planned: Plan) -> list[str]:
@@ -46,26 +61,29 @@ def _left_out(planned: Plan) -> list[str]:
 
 
 def _configuration(planned: Plan, options: Options) -> Json:
-    servers = {"http": _server(planned, options, options.http, https=False)}
+    servers = {"http": _server(planned.sites, options, options.http)}
     if options.https:
-        servers["https"] = _server(planned, options, options.https, https=True)
+        servers["https"] = _server(planned.sites, options, options.https, https=True)
+    if options.internal:
+        servers["internal"] = _server(planned.internal, options, options.internal)
     http: Json = {"servers": servers, "metrics": {"per_host": True}}
     http["https_port"] = _port(options.https, 443)
     http["http_port"] = _port(options.http, 80)
-    return {"admin": {"listen": options.admin, "config": {"persist": False}}, "apps": {"http": http}}
+    apps: Json = {"http": http}
+    if options.https and options.certificates:
+        apps["tls"] = {"certificates": {"load_folders": [options.certificates]}}
+    return {"admin": {"listen": options.admin, "config": {"persist": False}}, "apps": apps}
 
 
-def _server(planned: Plan, options: Options, address: str, *, https: bool) -> Json:
+def _server(served: Sequence[Site], options: Options, address: str, *, https: bool = False) -> Json:
     routes = [
         {
             "match": [{"host": [hostname]}],
             "handle": [{"handler": "subroute", "routes": [_route(site, options, https) for site in sites]}],
         }
-        for hostname, sites in groupby(planned.sites, key=lambda site: site.hostname)
+        for hostname, sites in groupby(served, key=lambda site: site.hostname)
     ]
     nothing: Json = {"handle": [{"handler": "static_response", "status_code": 404, "body": "no route\n"}]}
-    if options.mark and not https:
-        nothing["@id"] = options.mark
     automatic = {"disable_redirects": True} if https else {"disable": True}
     return {"listen": [address], "automatic_https": automatic, "routes": [*routes, nothing]}
 
@@ -124,7 +142,7 @@ def _target(site: Site, options: Options) -> Json:
     if site.to == "endpoints":
         sticky = {"policy": "cookie", "name": STICKY_COOKIE, "fallback": {"policy": "least_conn"}}
         policy = sticky if site.middleware.sticky_sessions else {"policy": "random_choose", "choose": 2}
-        return _proxy(_addresses(site.endpoints), policy)
+        return _proxy(_dialled(site, options), policy)
     return {"handler": "static_response", "status_code": 503, "body": "no endpoint\n"}
 
 
@@ -143,6 +161,13 @@ def _proxy(addresses: Sequence[str], policy: Json, *, flush: bool = False) -> Js
     if flush:
         proxy["flush_interval"] = -1
     return proxy
+
+
+def _dialled(site: Site, options: Options) -> tuple[str, ...]:
+    if not options.slots:
+        return _addresses(site.endpoints)
+    where = f"{options.slots}/{group(site)}"
+    return tuple(f"{{file.{where}/{slot}}}" for slot in range(slots(len(site.endpoints))))
 
 
 def _addresses(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:

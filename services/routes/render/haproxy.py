@@ -48,15 +48,17 @@ defaults
 def render(routes: Routes, options: Options = Options()) -> Rendered:  # noqa: B008 - a frozen value
     """The configuration; `environments` maps the name of a backend to the environment whose load it is."""
     planned = plan(routes, options)
-    lines = [_head(options), *_frontend(planned, options)]
-    for site in planned.sites:
+    lines = [_head(options), *_frontend(planned, options), *_internal(planned, options)]
+    served = (*planned.sites, *planned.internal)
+    for site in served:
         lines += _userlist(site)
         lines += _backend(site, options)
     for port in planned.ports:
         lines += _listen(port, options)
-    environments = {site.name: site.environment for site in planned.sites if site.to == "endpoints"}
+    environments = {site.name: site.environment for site in served if site.to == "endpoints" and site.environment}
     environments |= {_listener(port): port.environment for port in planned.ports}
-    return Rendered("\n".join(lines) + "\n", (*planned.left_out, *_left_out(planned)), environments)
+    body = "\n".join(lines) + "\n"
+    return Rendered(body, (*planned.left_out, *_left_out(planned)), environments, options.mark)
 
 
 def word(text: str) -> str:
@@ -83,8 +85,20 @@ def _frontend(planned: Plan, options: Options) -> Iterator[str]:
     yield f"    bind {_bind(options.http)}"
     if options.https:
         yield f"    bind {_bind(options.https)} ssl crt {word(options.certificates)} alpn h2,http/1.1"
+    yield from _choice(planned.sites, "r")
+
+
+def _internal(planned: Plan, options: Options) -> Iterator[str]:
+    if options.internal:
+        yield "frontend internal"
+        yield f"    bind {_bind(options.internal)}"
+        yield from _choice(planned.internal, "i")
+
+
+def _choice(sites: Sequence[Site], letter: str) -> Iterator[str]:
+    """`letter` begins the names of these sites."""
     yield from _facts()
-    yield from _choices(planned)
+    yield from _choices(sites, letter)
     yield "    http-request return status 404 content-type text/plain string no\\x20route if !{ var(txn.route) -m found }"
     yield "    use_backend %[var(txn.route)]"
     yield ""
@@ -104,14 +118,14 @@ def _facts() -> Iterator[str]:
     yield "    http-request deny deny_status 400 if { var(txn.path) -m reg (^|/)\\.\\.?(/|$) }"
 
 
-def _choices(planned: Plan) -> Iterator[str]:
+def _choices(chosen: Sequence[Site], letter: str) -> Iterator[str]:
     """First the routes of wildcards, then those of whole hosts, each without a prefix before those with one, short ones
     first: the last that matches has the say."""
     for wildcard, variable in ((True, "txn.wild"), (False, "txn.host")):
-        sites = [site for site in planned.sites if site.hostname.startswith("*.") is wildcard]
+        sites = [site for site in chosen if site.hostname.startswith("*.") is wildcard]
         if variable == "txn.wild" and not sites:
             continue
-        yield from _whole([site for site in sites if not site.prefix], variable)
+        yield from _whole([site for site in sites if not site.prefix], variable, letter)
         for site in sorted((site for site in sites if site.prefix), key=lambda site: (len(site.prefix), site.prefix)):
             prefix = word(site.path)
             for match in (f"-m str -- {prefix}", f"-m beg -- {prefix}/"):
@@ -121,7 +135,7 @@ def _choices(planned: Plan) -> Iterator[str]:
                 )
 
 
-def _whole(sites: Sequence[Site], variable: str) -> Iterator[str]:
+def _whole(sites: Sequence[Site], variable: str, letter: str) -> Iterator[str]:
     """Hosts without a prefix are told apart by their digest, which is the name of their backend."""
     acl = "known_" + variable.rpartition(".")[2]
     for start in range(0, len(sites), HOSTS_A_LINE):
@@ -130,7 +144,7 @@ def _whole(sites: Sequence[Site], variable: str) -> Iterator[str]:
     if sites:
         name = f"var({variable}),sha2(256),hex,lower,bytes(0,16)"
         yield f"    http-request set-var(txn.code) {name} if {acl}"
-        yield f"    http-request set-var(txn.route) str(r),concat(,txn.code,) if {acl}"
+        yield f"    http-request set-var(txn.route) str({letter}),concat(,txn.code,) if {acl}"
 
 
 def _userlist(site: Site) -> Iterator[str]:

@@ -2,6 +2,10 @@
 
 `Site` is one route: a host and a prefix. `name` is derived from both, so it stays the same from version to version;
 `path` is the prefix decoded, as requests are compared with it.
+
+`internal` are the sites of the internal listener. A service is `<app>.<environment>.<project>.internal`, which leads to
+its first port, and `<port name>.` before it for each of them; the functions of a namespace are the paths
+`/function/<name>` of `functions.<namespace>.internal`. Nothing there is cold: what has no endpoint is answered 503.
 """
 
 import re
@@ -15,7 +19,7 @@ from urllib.parse import unquote
 from services.routes.render.options import Options
 from shared.model.domain import BasicAuth, Middleware
 from shared.model.environment import RateLimit
-from shared.model.route import Endpoint, HostRoutes, HTTPRoute, L4Route
+from shared.model.route import Endpoint, FunctionRoute, HostRoutes, HTTPRoute, InternalService, L4Route
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HOSTNAME = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}")
@@ -34,15 +38,24 @@ class Routes(Protocol):
     def hosts(self) -> Mapping[str, HostRoutes]: ...
     @property
     def l4(self) -> Mapping[int, L4Route]: ...
+    @property
+    def internal(self) -> Mapping[str, InternalService]: ...
+    @property
+    def functions(self) -> Mapping[str, FunctionRoute]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A configuration. `left_out` says what of the table it does not do; `environments` whose load a name is."""
+    """A configuration. `left_out` says what of the table it does not do; `environments` whose load a name is.
+
+    `mark` is the one inside it. `slots` are the addresses of each group of slots, where the options ask for them.
+    """
 
     body: str
     left_out: tuple[str, ...]
     environments: Mapping[str, str] = field(default_factory=dict)
+    mark: str = ""
+    slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,7 @@ class Port:
 class Plan:
     sites: tuple[Site, ...]
     ports: tuple[Port, ...]
+    internal: tuple[Site, ...]
     left_out: tuple[str, ...]
 
 
@@ -89,7 +103,8 @@ def plan(routes: Routes, options: Options) -> Plan:
     left_out: list[str] = []
     sites = tuple(_sites(routes, options, left_out))
     ports = tuple(_ports(routes, options, left_out))
-    return Plan(sites, ports, tuple(left_out))
+    internal = tuple(_internal(routes, left_out)) if options.internal else ()
+    return Plan(sites, ports, internal, tuple(left_out))
 
 
 def _sites(routes: Routes, options: Options, left_out: list[str]) -> Iterator[Site]:
@@ -122,7 +137,7 @@ def _site(hostname: str, route: HTTPRoute, options: Options, where: str, left_ou
     middleware = route.middleware or Middleware()
     limit = route.rate_limit
     return Site(
-        name=f"r{sha256(f'{hostname}{route.path_prefix}'.encode()).hexdigest()[:_CODE]}",
+        name=f"r{code(hostname, route.path_prefix)}",
         hostname=hostname,
         prefix=route.path_prefix,
         path=unquote(route.path_prefix),
@@ -144,6 +159,60 @@ def _ports(routes: Routes, options: Options, left_out: list[str]) -> Iterator[Po
             left_out.append(f"port {number}: taken by the proxy itself, or no port")
         else:
             yield Port(number, route.environment, tuple(_endpoints(route.endpoints, f"port {number}", left_out)))
+
+
+def _internal(routes: Routes, left_out: list[str]) -> Iterator[Site]:
+    seen: set[tuple[str, str]] = set()
+    named = [*_services(routes.internal), *_functions(routes.functions)]
+    for hostname, prefix, environment, endpoints in sorted(named, key=lambda each: each[:3]):
+        where = shown(f"{hostname}{prefix}")
+        if endpoints is None:
+            left_out.append(f"{where}: udp is not forwarded")
+        elif len(hostname) > 253 or not _HOSTNAME.fullmatch(hostname) or not _is_prefix(prefix):
+            left_out.append(f"{where}: not a name")
+        elif (hostname, prefix) not in seen:
+            seen.add((hostname, prefix))
+            yield _inside(hostname, prefix, environment, tuple(_endpoints(endpoints, where, left_out)))
+
+
+_Named = tuple[str, str, str, tuple[Endpoint, ...] | None]
+
+
+def _services(services: Mapping[str, InternalService]) -> Iterator[_Named]:
+    for service in services.values():
+        name, first = service.fqdn.rstrip("."), True
+        for port in service.ports:
+            endpoints = port.endpoints if port.protocol == "tcp" else None
+            yield f"{port.name}.{name}", "", service.environment, endpoints
+            if first and endpoints is not None:
+                yield name, "", service.environment, endpoints
+                first = False
+
+
+def _functions(functions: Mapping[str, FunctionRoute]) -> Iterator[_Named]:
+    for route in functions.values():
+        yield f"functions.{route.namespace}.internal", f"/function/{route.function}", "", route.endpoints
+
+
+def _inside(hostname: str, prefix: str, environment: str, endpoints: tuple[Endpoint, ...]) -> Site:
+    return Site(
+        name=f"i{code(hostname, prefix)}",
+        hostname=hostname,
+        prefix=prefix,
+        path=unquote(prefix),
+        environment=environment,
+        to="endpoints" if endpoints else "nobody",
+        endpoints=endpoints,
+        middleware=Middleware(redirect_https=False),
+        allowlist=None,
+        auth=None,
+        rate_limit=None,
+    )
+
+
+def code(*parts: str) -> str:
+    """A name of fixed length for what has these parts."""
+    return sha256("".join(parts).encode()).hexdigest()[:_CODE]
 
 
 def _endpoints(endpoints: tuple[Endpoint, ...], where: str, left_out: list[str]) -> Iterator[Endpoint]:
