@@ -5,10 +5,10 @@ A route that does not fit in a message gets its notice in the same way.
 A notice is raised once: while the conflict lasts its time stays, even if the one who has the host changes.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from services.routes.hosts import Loss
 from services.routes.world import SERVICE, Env, Item, State
@@ -18,16 +18,22 @@ from shared.model.service import Notice
 from shared.service import Change, Decision
 from shared.subjects import DECISION, NOTICE, ROUTE_HOST, Key
 
+Losers = Mapping[Key, tuple[str, dict[str, Any]]]
+"""For each notice, its message and fields."""
 
-@dataclass(frozen=True, slots=True)
-class Dispute:
-    """What is claimed more than once: for each notice, its message and fields. Without any it is not in dispute."""
+_NOBODY: Losers = MappingProxyType({})
+
+
+class Dispute(NamedTuple):
+    """What is claimed more than once. Without losers it is not in dispute."""
 
     item: Item
-    losers: dict[Key, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    losers: Losers = _NOBODY
 
 
 def over_host(item: Item, losses: Sequence[Loss]) -> Dispute:
+    if not losses:
+        return Dispute(item)
     hostname = subjects.hostname(item[1])
     losers: dict[Key, tuple[str, dict[str, Any]]] = {}
     for loss in losses:
@@ -57,7 +63,9 @@ def too_large(dispute: Dispute) -> Dispute:
 
 def in_order(state: State, dispute: Dispute) -> bool:
     """Whether the notices that are raised are those that should be."""
-    raised = state.notices.get(dispute.item, {})
+    raised = state.notices.get(dispute.item)
+    if not raised or not dispute.losers:
+        return not raised and not dispute.losers
     return raised.keys() == dispute.losers.keys() and all(
         (raised[key].message, raised[key].fields) == said for key, said in dispute.losers.items()
     )

@@ -143,7 +143,8 @@ def _draft_route(draft: Draft, view: View, item: Item, mark: Mark) -> None:
     draft.digest = route_digest.moved(draft.digest, written.term if written else 0, wanted.term)
     draft.gained[item[0]] = draft.gained.get(item[0], 0) + (wanted.route is not None) - (before is not None)
     draft.changes.append(Change(subjects.BY_NAME[item[0]], item[1], wanted.route))
-    draft.explained[subject_of(item)] = _difference(before, wanted.route)
+    if len(draft.explained) < _EXPLAINED:
+        draft.explained[subject_of(item)] = _difference(before, wanted.route)
     draft.cause = max(draft.cause, mark.cause)
 
 
@@ -153,7 +154,8 @@ def _draft_routed(draft: Draft, item: Item, mark: Mark) -> None:
     if wanted == draft.state.routed.get(item[1]):
         return
     draft.changes.append(Change(subjects.BY_NAME[item[0]], item[1], wanted))
-    draft.explained[subject_of(item)] = "takes in the active release and the drains" if wanted else "gone"
+    if len(draft.explained) < _EXPLAINED:
+        draft.explained[subject_of(item)] = "takes in the active release and the drains" if wanted else "gone"
     draft.cause = max(draft.cause, mark.cause)
 
 
@@ -195,8 +197,7 @@ def _version(draft: Draft) -> Decision:
     number = versions.number(draft.state) + 1
     routes = len(draft.changes) - draft.complete
     outcome = f"version {number}: {routes} records" if draft.complete else f"version {number}, a part: {routes} records"
-    shown = dict(list(draft.explained.items())[:_EXPLAINED])
-    reasons: dict[str, Any] = {"version": number, "records": shown, "records_in_all": len(draft.explained)}
+    reasons: dict[str, Any] = {"version": number, "records": draft.explained, "records_in_all": routes}
     return Decision("version", ("latest",), outcome, tuple(draft.changes), reasons, cause=draft.cause)
 
 

@@ -5,7 +5,8 @@ Of several claims of the same (hostname, prefix), the one that our own record sh
 it; so a newcomer never takes traffic away. Claims of environments that do not exist do not count.
 """
 
-from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 from services.routes.serving import View
 from services.routes.world import Env, Item, State, domain_env
@@ -15,11 +16,9 @@ from shared.model.route import HostRoutes, HTTPRoute
 from shared.subjects import Key
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """`by` is the domain's key, or the environment's for an implicit host."""
 
-    subject: str
     by: Key
     env: Env
     prefix: str = ""
@@ -27,12 +26,16 @@ class Claim:
     middleware: Middleware | None = None
 
     @property
+    def subject(self) -> str:
+        """Of the record that claims; the lower one is the elder."""
+        return (subjects.DOMAIN if len(self.by) == 2 else subjects.ENVIRONMENT).subject(*self.by)
+
+    @property
     def domain(self) -> str:
         return "/".join(self.by) if len(self.by) == 2 else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """A claim that another keeps."""
 
     loser: Claim
@@ -57,23 +60,21 @@ def host(view: View, item: Item) -> tuple[HostRoutes | None, tuple[Loss, ...]]:
 
 def _by_prefix(state: State, item: Item) -> dict[str, list[Claim]]:
     found: dict[str, list[Claim]] = {}
-    for claim in sorted(claims(state, item), key=lambda claim: claim.subject):
+    every = claims(state, item)
+    if len(every) > 1:
+        every.sort(key=attrgetter("subject"))
+    for claim in every:
         found.setdefault(claim.prefix, []).append(claim)
     return found
 
 
 def claims(state: State, item: Item) -> list[Claim]:
-    found = [
-        Claim(subjects.ENVIRONMENT.subject(*env), env, env)
-        for env in state.claimants.get(item, ())
-        if state.exists(env)
-    ]
+    found = [Claim(env, env) for env in state.claimants.get(item, ()) if state.exists(env)]
     for key in state.domains_at.get(item[1], ()):
         domain = state.domains[key]
         env = domain_env(key, domain)
         if state.exists(env):
-            subject = subjects.DOMAIN.subject(*key)
-            found.append(Claim(subject, key, env, domain.path_prefix, domain.port, domain.middleware))
+            found.append(Claim(key, env, domain.path_prefix, domain.port, domain.middleware))
     return found
 
 

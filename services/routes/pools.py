@@ -1,6 +1,5 @@
 """Pools and what their hosts say, folded: which functions are where, and in which workers they are ready."""
 
-from collections.abc import Collection
 from typing import cast
 
 from services.routes.functions import led_to
@@ -45,13 +44,13 @@ def fold_loaded(state: State, place: Place, instance: Instance | None, version: 
     if before == state.loaded.get(place):
         return
     replica = state.replicas.get(place)
-    if replica is not None and replica.env is not None:
-        touch_pools(state, [replica.env], version)
+    if replica is not None and replica.env is not None and len(replica.env) == POOL_TOKENS:
+        touch_pool(state, replica.env, version)
 
 
-def touch_pools(state: State, keys: Collection[Key], version: Version) -> None:
-    """The workers of these pools have changed; keys of environments are left alone."""
-    touch(state, [item for key in keys if len(key) == POOL_TOKENS for item in led_to(state, key)], version)
+def touch_pool(state: State, pool: Key, version: Version) -> None:
+    """The workers of this pool have changed."""
+    touch(state, tuple(led_to(state, pool)), version)
 
 
 def port_of(assignment: Assignment) -> str:

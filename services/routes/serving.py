@@ -6,12 +6,15 @@ of traffic. A replica that drains is no endpoint, while it keeps running.
 """
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from services.routes.world import Active, Env, Place, Policy, State
 from shared.model.route import Endpoint
 
 MAX_ENDPOINTS = 4096
 """Of one port in one route. Replicas beyond these run, but get no traffic."""
+
+_BY_ASSIGNMENT = itemgetter(1, 0)
 
 
 @dataclass(slots=True)
@@ -68,22 +71,37 @@ class View:
 
 
 def serving(state: State, env: Env) -> Serving:
-    candidates = (place for place in state.replicas_of.get(env, ()) if obstacle(state, env, place) == "")
-    places = tuple(sorted(candidates, key=lambda place: (place[1], place[0])))
-    return Serving(state, env, state.policy(env), state.actives.get(env), places)
+    active = state.actives.get(env)
+    places: list[Place] = []
+    if not _unserved(state, env, active):
+        places = [place for place in state.replicas_of.get(env, ()) if not _hindrance(state, active, place)]
+        places.sort(key=_BY_ASSIGNMENT)
+    return Serving(state, env, state.policy(env), active, tuple(places))
 
 
 def obstacle(state: State, env: Env, place: Place) -> str:
     """Why the replica is no endpoint of its environment, whatever the port; empty if it is one."""
-    replica, active = state.replicas[place], state.actives.get(env)
+    active = state.actives.get(env)
+    return _unserved(state, env, active) or _hindrance(state, active, place)
+
+
+def _unserved(state: State, env: Env, active: Active | None) -> str:
+    """Why no replica of the environment is an endpoint."""
     if not state.exists(env):
         return "the environment is deleted"
     if active is None or not active.record.version:
         return "no release is active"
-    if replica.release != active.record.version:
-        return f"release {replica.release} is not active, {active.record.version} is"
-    if active.record.deployment and replica.deployment != active.record.deployment:
-        return f"deployment {replica.deployment or '(none)'} is not active, {active.record.deployment} is"
+    return ""
+
+
+def _hindrance(state: State, active: Active | None, place: Place) -> str:
+    """Why this one of them is none."""
+    assert active is not None, "nothing serves without an active release"
+    replica, release, deployment = state.replicas[place], active.record.version, active.record.deployment
+    if replica.release != release:
+        return f"release {replica.release} is not active, {release} is"
+    if deployment and replica.deployment != deployment:
+        return f"deployment {replica.deployment or '(none)'} is not active, {deployment} is"
     if replica.desired != "run":
         return f"it is to {replica.desired}"
     if place not in state.bound:

@@ -4,13 +4,26 @@ The handlers of foreign kinds are here, those of our own records in `written`. E
 and touches what depends on it only where they differ.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import cast
 
 from services.routes import written
-from services.routes.pools import POOL_TOKENS, fold_loaded, fold_placement, fold_pool, port_of, touch_pools
-from services.routes.world import FOREIGN, Active, Env, Item, Place, Policy, Replica, State, domain_env, drop, touch
+from services.routes.pools import POOL_TOKENS, fold_loaded, fold_placement, fold_pool, port_of, touch_pool
+from services.routes.world import (
+    FOREIGN,
+    Active,
+    Env,
+    Item,
+    Place,
+    Policy,
+    Replica,
+    State,
+    domain_env,
+    drop,
+    touch,
+    touch_environment,
+)
 from shared import subjects
 from shared.model.assignment import Assignment, Instance
 from shared.model.deployment import ActiveRelease
@@ -18,7 +31,7 @@ from shared.model.domain import Domain
 from shared.model.node import Node, NodeStatus
 from shared.model.release import Release
 from shared.service import Sample, Version
-from shared.subjects import ACTIVE, ASSIGNMENT, DOMAIN, ENVIRONMENT, INSTANCE, NODE, NODE_STATUS, RELEASE, Kind
+from shared.subjects import ACTIVE, ASSIGNMENT, DOMAIN, ENVIRONMENT, INSTANCE, NODE, NODE_STATUS, RELEASE, Key, Kind
 
 __all__ = ["State", "attend", "fold", "observe"]
 
@@ -29,15 +42,16 @@ ENVIRONMENT_TOKENS = 3
 
 def fold(state: State, version: Version) -> None:
     """Put one version of one record into the state. Per subject the highest sequence wins."""
-    take = _FOLDS.get(version.kind)
-    item = (version.kind.name, version.key)
-    if take is None or version.sequence <= state.sequences.get(item, 0):
+    kind, key, sequence, record, _, _ = version
+    take = _FOLDS.get(kind)
+    item = (kind.name, key)
+    if take is None or sequence <= state.sequences.get(item, 0):
         return
-    state.sequences[item] = version.sequence
-    if version.kind in FOREIGN:
-        state.covers = max(state.covers, version.sequence)
+    state.sequences[item] = sequence
+    if sequence > state.covers and kind in FOREIGN:
+        state.covers = sequence
     take(state, version)
-    if version.record is None and version.kind in _CHURNING:
+    if record is None and kind in _CHURNING:
         _forget_old_tombstones(state, item)
 
 
@@ -54,7 +68,7 @@ def _fold_environment(state: State, version: Version) -> None:
     if state.exists(version.key) != existed:
         _reclaim(state, version.key, version)
     if version.record is None:
-        touch(state, [(ENVIRONMENT.name, version.key)], version)
+        touch_environment(state, version.key, version)
 
 
 def _fold_release(state: State, version: Version) -> None:
@@ -91,7 +105,8 @@ def _reclaim(state: State, env: Env, version: Version) -> None:
         drop(state.claimants, item, env)
     for item in claims - before:
         state.claimants.setdefault(item, set()).add(env)
-    touch(state, [(ENVIRONMENT.name, env), *(before ^ claims)], version)
+    touch_environment(state, env, version)
+    touch(state, before ^ claims, version)
 
 
 def _fold_domain(state: State, version: Version) -> None:
@@ -118,10 +133,11 @@ def _fold_assignment(state: State, version: Version) -> None:
     if before is not None and before.env is not None:
         drop(state.replicas_of, before.env, place)
         drop(state.replicas_on, place[0], place)
+        _touch_workload(state, before.env, version)
     if after is not None and after.env is not None:
         state.replicas_of.setdefault(after.env, set()).add(place)
         state.replicas_on.setdefault(place[0], set()).add(place)
-    _touch_workloads(state, (before, after), version)
+        _touch_workload(state, after.env, version)
 
 
 def _replica(assignment: Assignment, sequence: int) -> Replica:
@@ -144,7 +160,7 @@ def _fold_instance(state: State, version: Version) -> None:
     if instance is not None and instance.state == "healthy":
         state.bound[place] = instance.ports
     if before != state.bound.get(place):
-        _touch_replicas(state, [place], version)
+        _touch_replica(state, place, version)
     fold_loaded(state, place, instance, version)
 
 
@@ -153,7 +169,7 @@ def _fold_node(state: State, version: Version) -> None:
     if version.record is not None:
         state.addresses[version.key[0]] = cast(Node, version.record).address
     if before != state.addresses.get(version.key[0]):
-        _touch_replicas(state, state.replicas_on.get(version.key[0], ()), version)
+        _touch_replicas_on(state, version.key[0], version)
 
 
 def _fold_node_status(state: State, version: Version) -> None:
@@ -162,17 +178,25 @@ def _fold_node_status(state: State, version: Version) -> None:
     if down == (version.key[0] in state.down):
         return
     (state.down.add if down else state.down.discard)(version.key[0])
-    _touch_replicas(state, state.replicas_on.get(version.key[0], ()), version)
+    _touch_replicas_on(state, version.key[0], version)
 
 
-def _touch_replicas(state: State, places: Iterable[Place], version: Version) -> None:
-    _touch_workloads(state, [state.replicas.get(place) for place in places], version)
+def _touch_replicas_on(state: State, node: str, version: Version) -> None:
+    for place in state.replicas_on.get(node, ()):
+        _touch_replica(state, place, version)
 
 
-def _touch_workloads(state: State, replicas: Iterable[Replica | None], version: Version) -> None:
-    keys = {replica.env for replica in replicas if replica is not None and replica.env is not None}
-    touch(state, [(ENVIRONMENT.name, key) for key in keys if len(key) == ENVIRONMENT_TOKENS], version)
-    touch_pools(state, keys, version)
+def _touch_replica(state: State, place: Place, version: Version) -> None:
+    replica = state.replicas.get(place)
+    if replica is not None and replica.env is not None:
+        _touch_workload(state, replica.env, version)
+
+
+def _touch_workload(state: State, key: Key, version: Version) -> None:
+    if len(key) == ENVIRONMENT_TOKENS:
+        touch_environment(state, key, version)
+    else:
+        touch_pool(state, key, version)
 
 
 _FOLDS: Mapping[Kind, Callable[[State, Version], None]] = {

@@ -58,9 +58,6 @@ FOREIGN: frozenset[Kind] = frozenset(
 )
 """The kinds that routes reads and does not write."""
 
-_CHURNING = frozenset({ASSIGNMENT, INSTANCE})
-_TOMBSTONES_REMEMBERED = 50_000
-
 Env = Key
 Item = tuple[str, Key]
 """The name of a kind and a key: an own record, or an environment with all that leads to it."""
@@ -68,11 +65,12 @@ Item = tuple[str, Key]
 Place = tuple[str, str]
 """Node and assignment id."""
 
+# What there is one of per record is a named tuple: a frozen dataclass takes four times as long to make.
+
 Route = HostRoutes | L4Route | InternalService | FunctionRoute
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """What a release says about routes. It is frozen with the release, so an edited environment changes nothing."""
 
     ports: tuple[PortSpec, ...] = ()
@@ -87,8 +85,7 @@ class Policy:
         return names[0] if names else "http"
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(NamedTuple):
     """An assignment. `drain` is the sequence of its present version if that asks to drain, else 0.
 
     `env` is the key of its workload: three tokens of an environment, or four of a pool. `port` names the port on which
@@ -103,22 +100,19 @@ class Replica:
     port: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """What a pool host that is up says: its ports, and the members that are ready."""
 
     ports: Mapping[str, int]
     members: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Active:
+class Active(NamedTuple):
     sequence: int
     record: ActiveRelease
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """A route record of our own, and what it adds to the digest."""
 
     record: Route
@@ -200,27 +194,33 @@ def domain_env(key: Key, domain: Domain) -> Env:
 
 
 def touch(state: State, items: Collection[Item], version: Version) -> None:
-    """Something that these depend on has changed."""
-    if not items:
-        return
-    if not state.dirty and not state.dirty_environments:
-        state.quiet = state.changed_at is None or version.at - state.changed_at >= QUIET
-    state.changed_at = max(state.changed_at or version.at, version.at)
-    for item in items:
-        mark(state, item, version)
+    """Something that these own records depend on has changed."""
+    if items:
+        _changed(state, version.at)
+        for item in items:
+            state.marks += 1
+            state.dirty[item] = _renewed(state.dirty.get(item), state.marks, version)
 
 
-def mark(state: State, item: Item, version: Version) -> None:
-    """The item has to be looked at, also if a look at it is under way."""
+def touch_environment(state: State, env: Env, version: Version) -> None:
+    """Something has changed that everything which leads to the environment depends on."""
+    _changed(state, version.at)
     state.marks += 1
-    if item[0] == ENVIRONMENT.name:
-        state.dirty_environments[item[1]] = _renewed(state.dirty_environments.get(item[1]), state.marks, version)
-    else:
-        state.dirty[item] = _renewed(state.dirty.get(item), state.marks, version)
+    state.dirty_environments[env] = _renewed(state.dirty_environments.get(env), state.marks, version)
+
+
+def _changed(state: State, at: datetime) -> None:
+    before = state.changed_at
+    if not state.dirty and not state.dirty_environments:
+        state.quiet = before is None or at - before >= QUIET
+    if before is None or at > before:
+        state.changed_at = at
 
 
 def _renewed(before: Mark | None, number: int, version: Version) -> Mark:
-    return Mark(number, max(version.sequence, before.cause if before else 0))
+    """The item has to be looked at, also if a look at it is under way."""
+    sequence = version.sequence
+    return Mark(number, sequence if before is None or before.cause < sequence else before.cause)
 
 
 def drop(index: dict[At, set[What]], at: At, what: What) -> None:
