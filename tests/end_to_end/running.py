@@ -10,7 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from shared.runtime.embedded import free_port
+from tests.integration.steer_command import Steer
 
 ROOT = Path(__file__).parents[2]
 SHOP = ROOT / "examples" / "shop"
@@ -40,28 +43,29 @@ def environment() -> dict[str, str]:
 
 
 async def steer(*arguments: str, data: Path) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
+    """Exit code, output and errors of one command, in this process: one of its own would mostly be imports."""
+    try:
+        result = await Steer("", data)(*arguments)
+    finally:
+        structlog.reset_defaults()
+    return result.code, result.out, result.err
+
+
+async def started(*arguments: str, data: Path) -> asyncio.subprocess.Process:
+    """`steer` as a process of its own."""
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "services.cli", *arguments),
         cwd=ROOT,
         env=environment() | {"STEER_DATA": str(data)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), START_SECONDS)
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
 
 
 @asynccontextmanager
 async def up(data: Path, exec_root: Path = SHOP) -> AsyncIterator[Up]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.cli", "up", "-o", "json", "--data", str(data)),
-        *("--exec-root", str(exec_root), "--node", "n1", "--label", "region=north", "--port", str(free_port())),
-        cwd=ROOT,
-        env=environment(),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    node = ("--exec-root", str(exec_root), "--node", "n1", "--label", "region=north")
+    process = await started("up", "-o", "json", *node, "--port", str(free_port()), data=data)
     assert process.stdout is not None and process.stderr is not None
     try:
         await process.stderr.readline()  # where it starts

@@ -11,7 +11,7 @@ import pytest
 
 from services.cli.exits import Exit
 from shared import codec, subjects
-from tests.end_to_end.running import Up, up
+from tests.end_to_end.running import SHOP, Up, up
 
 NATS = shutil.which("nats")
 WEB = "shop/web/production"
@@ -29,7 +29,7 @@ async def nats(url: str, *arguments: str) -> str:
 
 async def test_the_recipes_of_the_readme_show_what_they_say(tmp_path: Path) -> None:
     async with up(tmp_path / "data") as plane:
-        await plane.steer("apply", "-f", "examples/shop/manifests")
+        await plane.steer("apply", "-f", str(SHOP / "manifests"))
         watching = await subscribed(plane)
         code, _, err = await plane.steer("deploy", WEB, "--image", "exec:v1", "--wait", "--timeout", "60")
         assert code == Exit.OK, err

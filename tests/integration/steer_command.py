@@ -6,12 +6,15 @@ import io
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from services.cli.__main__ import main
+
+_alone = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,14 @@ class Result:
 
 
 class Steer:
-    """`await steer("get", "node")`: in a thread, since the command runs an event loop of its own."""
+    """`await steer("get", "node")`: in a thread, since the command runs an event loop of its own.
+
+    Without a URL, the data directory tells it. Commands run one after the other: the streams and the variables are the
+    process's.
+    """
 
     def __init__(self, url: str, data: Path) -> None:
-        self.variables = {"STEER_NATS_URL": url, "STEER_DATA": str(data)}
+        self.variables = {"STEER_DATA": str(data)} | ({"STEER_NATS_URL": url} if url else {})
 
     async def __call__(self, *arguments: str, stdin: str = "") -> Result:
         return await asyncio.to_thread(self.run, *arguments, stdin=stdin)
@@ -38,6 +45,7 @@ class Steer:
         out, err = io.StringIO(), io.StringIO()
         code = 0
         with (
+            _alone,
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             _variables(self.variables),
