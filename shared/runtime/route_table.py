@@ -18,6 +18,7 @@ from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.route import FunctionRoute, HostRoutes, HTTPRoute, InternalService, L4Route, RouteManifest
 from shared.runtime.encode import is_tombstone
 from shared.runtime.follower import Message
+from shared.runtime.shared_map import SharedMap
 from shared.subjects import ROUTE_MANIFEST
 
 log = structlog.get_logger(__name__)
@@ -59,11 +60,11 @@ class RouteTable:
         self._closed = ""
         self._digest = 0
         self._waiting: list[Message] = []
-        self._entries: dict[str, Entry] = {}
-        self._hosts: dict[str, HostRoutes] = {}
-        self._l4: dict[int, L4Route] = {}
-        self._internal: dict[str, InternalService] = {}
-        self._functions: dict[str, FunctionRoute] = {}
+        self._entries: SharedMap[str, Entry] = SharedMap()
+        self._hosts: SharedMap[str, HostRoutes] = SharedMap()
+        self._l4: SharedMap[int, L4Route] = SharedMap()
+        self._internal: SharedMap[str, InternalService] = SharedMap()
+        self._functions: SharedMap[str, FunctionRoute] = SharedMap()
         self._touched: set[str] = set()
         self._given: RouteVersion | None = None
 
@@ -122,37 +123,37 @@ class RouteTable:
         return gone | {name for name, each in self._entries.items() if name not in old or old[name].term != each.term}
 
     def _put(self, subject: str, after: Entry | None) -> None:
-        before = self._entries.pop(subject, None)
+        before = self._entries.drop(subject)
         self._digest = route_digest.moved(self._digest, before.term if before else 0, after.term if after else 0)
         self._touched.add(subject)
         if before is not None and before.record is not None:
             self._unlist(before.record)
         if after is not None:
-            self._entries[subject] = after
+            self._entries.put(subject, after)
             if after.record is not None:
                 self._list(after.record)
 
     def _list(self, record: BaseModel) -> None:
         match record:
             case HostRoutes():
-                self._hosts[record.hostname] = record
+                self._hosts.put(record.hostname, record)
             case L4Route():
-                self._l4[record.public_port] = record
+                self._l4.put(record.public_port, record)
             case InternalService():
-                self._internal[record.environment] = record
+                self._internal.put(record.environment, record)
             case FunctionRoute():
-                self._functions[f"{record.namespace}/{record.function}"] = record
+                self._functions.put(f"{record.namespace}/{record.function}", record)
 
     def _unlist(self, record: BaseModel) -> None:
         match record:
             case HostRoutes():
-                self._hosts.pop(record.hostname, None)
+                self._hosts.drop(record.hostname)
             case L4Route():
-                self._l4.pop(record.public_port, None)
+                self._l4.drop(record.public_port)
             case InternalService():
-                self._internal.pop(record.environment, None)
+                self._internal.drop(record.environment)
             case FunctionRoute():
-                self._functions.pop(f"{record.namespace}/{record.function}", None)
+                self._functions.drop(f"{record.namespace}/{record.function}")
 
 
 def entry(subject: str, body: bytes) -> Entry:
