@@ -16,6 +16,7 @@ from shared.runtime.answers import NotStored, Outcome, Refused, TermLost, Unknow
 from shared.runtime.answers import Stored as StoredAnswer
 from shared.runtime.clock import ServiceClock
 from shared.runtime.encode import Outgoing
+from shared.runtime.quarantine import is_well_formed
 from shared.runtime.sequences import Sequences
 from shared.service import Plan, Sample, Service, State, Version
 from shared.subjects import DECISION, NOTICE, TERM
@@ -272,9 +273,8 @@ class Instance(Process, Generic[State]):
             return
         now = self.now()
         for stored in self._unreadable.values():
-            self._commit(
-                restoring(self.log, self.service.name, stored, self._refused, now), partial(self._restored, stored)
-            )
+            answer = restoring(self.log, self.service.name, stored, self._refused, now)
+            self._commit(answer, partial(self._restored, stored, answer, now))
             return
         plan = self.service.decide(self.state, now)
         if plan.decisions:
@@ -326,17 +326,20 @@ class Instance(Process, Generic[State]):
             self._commit(outgoing, stored)
 
     def _committed(self, plan: Plan, outgoing: Sequence[Outgoing], now: datetime, sequences: range) -> None:
+        self._fold_own(outgoing, now, sequences)
+        self.service.settle(self.state, plan, now)
+
+    def _restored(self, bad: Stored, outgoing: Sequence[Outgoing], now: datetime, sequences: range) -> None:
+        self._fold_own(outgoing, now, sequences)
+        if self._unreadable.get(bad.subject) is bad:
+            del self._unreadable[bad.subject]
+
+    def _fold_own(self, outgoing: Sequence[Outgoing], now: datetime, sequences: range) -> None:
         """Own records are folded at the sequences of the acknowledgement; when they are followed they change nothing."""
         self.sequences.acknowledged(sequences)
         for item, sequence in zip(outgoing, sequences, strict=True):
-            if item.kind in self._reads:
+            if item.kind in self._reads and (item.restores is None or is_well_formed(item.subject)):
                 self._fold(item.version(sequence, now))
-        self.service.settle(self.state, plan, now)
-
-    def _restored(self, bad: Stored, sequences: range) -> None:
-        self.sequences.acknowledged(sequences)
-        if self._unreadable.get(bad.subject) is bad:
-            del self._unreadable[bad.subject]
 
 
 def _judge(answer: Answer, count: int, has_expectations: bool) -> Outcome:
