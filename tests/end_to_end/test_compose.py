@@ -29,6 +29,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NATS = ("nats-1", "nats-2", "nats-3")
 DOERS = ("agent", "activator")
 HEALTHY_SECONDS = 60
+CHECK_SECONDS = 0.5
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -142,14 +143,15 @@ async def healthy(command: list[str], environment: dict[str, str], log: Path) ->
                 _, reason = await check.communicate()
                 if check.returncode == 0:
                     return
+                await asyncio.sleep(CHECK_SECONDS)
     except TimeoutError:
         pytest.fail(f"{' '.join(command)}: {reason.decode()}\n{log}: {'; '.join(tail(log))}")
 
 
 @asynccontextmanager
-async def container(here: Here, name: str, instance: int) -> AsyncIterator[None]:
-    """One instance of a service of compose.yaml, once it is healthy."""
-    service, log = SERVICES[name], here.directory / f"{name}-{instance}.log"
+async def container(here: Here, name: str) -> AsyncIterator[None]:
+    """A service of compose.yaml, once it is healthy."""
+    service, log = SERVICES[name], here.directory / f"{name}.log"
     environment = here.environment(name, free_port())
     async with process(here.command(name, service["command"]), environment, log):
         await healthy(here.command(name, service["healthcheck"]["test"][1:]), environment, log)
@@ -160,14 +162,8 @@ async def test_every_command_runs_and_every_health_check_comes_to_say_yes(tmp_pa
     ports = [{name: free_port() for name in NATS} for _ in range(3)]
     here = Here(tmp_path, *ports)
     async with AsyncExitStack() as stack:
-        running = [stack.enter_async_context(container(here, name, 1)) for name in NATS]
-        await asyncio.gather(*running)
-        instances = [
-            stack.enter_async_context(container(here, name, instance))
-            for name in (*DECIDERS, *DOERS)
-            for instance in range(SERVICES[name].get("deploy", {}).get("replicas", 1))
-        ]
-        await asyncio.gather(*instances)
+        for names in (NATS, (*DECIDERS, *DOERS)):
+            await asyncio.gather(*(stack.enter_async_context(container(here, name)) for name in names))
         url = here.environment("scheduler", 0)["STEER_NATS_URL"]
         bus = await connect(Settings(nats_url=url, replicas=3), "test", patience=10)
         stack.push_async_callback(bus.close)

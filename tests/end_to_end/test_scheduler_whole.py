@@ -125,7 +125,7 @@ async def whole(tmp_path: Path) -> AsyncIterator[Whole]:
         AgentSpec(f"n{number}", apps, capacity=(4000, 4096), port_range=(20_000 + 500 * number, 20_499 + 500 * number))
         for number in (1, 2)
     ]
-    plane = Plane(tmp_path / "plane", nodes, lambda text: None)
+    plane = Plane(tmp_path / "plane", nodes, lambda text: None, ("scheduler", "routes"))
     try:
         await plane.start(free_port())
         bus = await connect(plane.settings, "test", patience=WAIT_SECONDS)
