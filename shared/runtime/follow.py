@@ -10,11 +10,12 @@ where it differs after that, everything is loaded anew, while the last good vers
 
 With `name`, what is served is acknowledged on `steer.live.proxy.<name>`: when the body of the loop is done with a
 version, and every 5 s. A replica that drains is stopped only after this. A consumer that can fail to apply a version, or
-that has a load to report at once, gives a `Report`. With `cache`, every version is also kept in a file, and a process
-that starts while the bus is away serves from it.
+that has a load to report at once, gives a `Report`. With `cache`, what is served is also kept in a file, a second or so
+behind (a large table: some seconds; a clean stop: none), and a process that starts while the bus is away serves from it.
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -37,6 +38,9 @@ log = structlog.get_logger(__name__)
 ACKNOWLEDGE_SECONDS = 5.0
 ACKNOWLEDGE_AT_MOST_EVERY = 0.25
 CACHE_AT_MOST_EVERY = 1.0
+CACHE_BYTES_PER_SECOND = 2_000_000
+"""On average, while versions go on: a large table is written seldom."""
+
 RELOAD_SECONDS = (0.5, 30.0)
 
 DemandNow = Callable[[], Mapping[str, Demand]]
@@ -137,7 +141,8 @@ class _Session:
         self._cached: RouteVersion | None = None
         self._error = ""
         self._acknowledging = Paced(self._acknowledge, ACKNOWLEDGE_AT_MOST_EVERY, ACKNOWLEDGE_SECONDS)
-        self._caching = Paced(self._write_cache, CACHE_AT_MOST_EVERY)
+        self._caching = Paced(self._keep_cache, CACHE_AT_MOST_EVERY)
+        self._writing = threading.Lock()
         report.sent_by(self._acknowledging.soon)
 
     def from_cache(self) -> RouteVersion | None:
@@ -211,8 +216,18 @@ class _Session:
         )
         await self.bus.publish(subjects.live_proxy(self._name), codec.encode(sample))
 
-    async def _write_cache(self) -> None:
+    async def _keep_cache(self) -> None:
+        await asyncio.sleep(await self._write_cache() / CACHE_BYTES_PER_SECOND)
+
+    async def _write_cache(self) -> int:
+        """How many bytes were written: none where the file has what is served."""
         serves = self._report.serves
-        if self._cache is not None and serves is not None and serves.number and serves is not self._cached:
-            await asyncio.to_thread(write_cache, self._cache, serves)
-            self._cached = serves
+        if self._cache is None or serves is None or not serves.number or serves is self._cached:
+            return 0
+        size = await asyncio.to_thread(self._write, self._cache, serves)
+        self._cached = serves
+        return size
+
+    def _write(self, path: Path, version: RouteVersion) -> int:
+        with self._writing:  # a thread goes on when nobody waits for it any more
+            return write_cache(path, version)

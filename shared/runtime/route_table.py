@@ -184,16 +184,24 @@ def match(version: RouteVersion, host: str, path: str) -> HTTPRoute | None:
 # -- the cache file -----------------------------------------------------------------------------------------------------
 
 
-def write_cache(path: Path, version: RouteVersion) -> None:
-    """Replace the file at once, so that a crash leaves the old one or the new one."""
-    records = {subject: each.body.decode() for subject, each in version.entries.items()}
-    content = orjson.dumps({"version": version.number, "digest": version.digest, "records": records})
+def write_cache(path: Path, version: RouteVersion) -> int:
+    """Replace the file at once, so that a crash leaves the old one or the new one. Returns its size in bytes.
+
+    The records are written one by one: encoding all of them at once would hold up whatever else the process does.
+    """
     beside = path.with_name(f".{path.name}.new")
     with beside.open("wb") as file:
-        file.write(content)
+        file.write(b'{"version":%d,"digest":%b,"records":{' % (version.number, orjson.dumps(version.digest)))
+        separator = b""
+        for subject, each in version.entries.items():
+            file.write(b"%b%b:%b" % (separator, orjson.dumps(subject), orjson.dumps(each.body.decode())))
+            separator = b",\n"
+        file.write(b"}}\n")
+        size = file.tell()
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+    return size
 
 
 def read_cache(path: Path) -> RouteVersion | None:
