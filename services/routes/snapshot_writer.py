@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import structlog
 
-from services.routes.snapshot import due_at, pack, snapshot
+from services.routes.snapshot import Taken, due_at, pack, pieces, take
 from services.routes.state import State
 from shared import codec
 from shared.errors import InvalidRecord, SteerError
@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.25
 RETRY_SECONDS = 5.0
+ROUTES_AT_A_TIME = 50
 
 
 class Refused(SteerError):
@@ -62,17 +63,28 @@ async def write_snapshots(instance: Instance) -> None:
 async def write(instance: Instance) -> int:
     """Write the routes in force; returns the version that is there by then, 0 while none is closed."""
     async with instance.world.lock.reader:
-        whole = snapshot(instance.world.state)
-    if whole is None:
+        taken = take(instance.world.state)
+    if taken is None:
         return 0
-    messages = await asyncio.to_thread(pack, whole)
+    body = await _json(taken)
+    messages = await asyncio.to_thread(pack, taken.version, taken.digest, body)
     head, sequence = await read_head(instance.bus)
-    if head is not None and head.version >= whole.version:
-        return whole.version
+    if head is not None and head.version >= taken.version:
+        return taken.version
     headers = {SERVICE: instance.service.name, TERM: str(instance.leader.term), EXPECTED: str(sequence)}
     await _store(instance.bus, messages, headers)
-    log.info("route snapshot written", version=whole.version, messages=len(messages))
-    return whole.version
+    log.info("route snapshot written", version=taken.version, messages=len(messages))
+    return taken.version
+
+
+async def _json(taken: Taken) -> bytes:
+    """Written a few routes at a time: the next version must not wait for megabytes."""
+    parts: list[bytes] = []
+    for part in pieces(taken):
+        parts.append(part)
+        if len(parts) % ROUTES_AT_A_TIME == 0:
+            await asyncio.sleep(0)
+    return b"".join(parts)
 
 
 async def read_head(bus: Bus) -> tuple[RouteSnapshot | None, int]:

@@ -232,7 +232,7 @@ async def test_the_whole_is_written_when_changes_have_ended(bus: Bus, routes: No
 
 async def test_a_large_whole_is_written_in_chunks_and_only_over_the_head_that_was_read(bus: Bus) -> None:
     whole = RouteSnapshot(version=3, digest="d" * 64, cert_hosts=tuple(f"h{n * 7919}.example.com" for n in range(500)))
-    messages = pack(whole, limit_bytes=1024)
+    messages = pack(whole.version, whole.digest, codec.encode(whole), limit_bytes=1024)
     assert len(messages) > 2
     await snapshot_writer._store(bus, messages, {EXPECTED: "0"})
     head, sequence = await snapshot_writer.read_head(bus)

@@ -1,11 +1,23 @@
 """The whole snapshot, pure: what is in it, when it is written, and how it is cut into messages."""
 
 from services.routes.decide import decide
-from services.routes.snapshot import MOST_SECONDS, QUIET_SECONDS, due_at, pack, snapshot, unpack
+from services.routes.snapshot import MOST_SECONDS, QUIET_SECONDS, due_at, pack, pieces, take, unpack
+from services.routes.state import State
 from shared import codec, subjects
 from shared.model.route import RouteSnapshot
 from shared.model.run import PortSpec
 from tests.routing import World, serving, spec
+
+
+def snapshot(state: State) -> RouteSnapshot | None:
+    """As it is read, and canonical: written once more it is the same bytes."""
+    taken = take(state)
+    if taken is None:
+        return None
+    body = b"".join(pieces(taken))
+    whole = codec.validate(RouteSnapshot, subjects.ROUTE_SNAPSHOT, body)
+    assert codec.encode(whole) == body
+    return whole
 
 
 def test_it_holds_every_route_in_order() -> None:
@@ -53,11 +65,12 @@ def test_it_is_written_when_changes_have_ended_and_now_and_then_while_they_go_on
 
 def test_what_fits_is_one_message_and_what_does_not_comes_in_chunks_with_the_head_last() -> None:
     whole = RouteSnapshot(version=3, digest="d" * 64, cert_hosts=tuple(f"h{n * 7919}.example.com" for n in range(500)))
-    ((subject, body),) = pack(whole)
+    body = codec.encode(whole)
+    ((subject, body),) = pack(whole.version, whole.digest, body)
     assert subject == subjects.ROUTE_SNAPSHOT
     assert unpack(codec.validate(RouteSnapshot, subject, body), []) == whole
 
-    *chunks, (subject, body) = pack(whole, limit_bytes=1000)
+    *chunks, (subject, body) = pack(whole.version, whole.digest, body, limit_bytes=1000)
     assert [name for name, _ in chunks] == [f"steer.snapshot.routes.{n}" for n in range(1, len(chunks) + 1)]
     head = codec.validate(RouteSnapshot, subject, body)
     assert (head.version, head.digest, head.chunks, head.cert_hosts) == (3, "d" * 64, len(chunks), ())
