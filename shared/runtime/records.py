@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from shared import codec, subjects
 from shared.errors import Conflict, InvalidRecord, InvalidSubject, RequestRefused, SteerError, Unavailable
+from shared.runtime import parts
 from shared.runtime.bus import Bus
 from shared.runtime.encode import EXPECTED, OPERATION, RESTORES, is_tombstone, sequence_in
 from shared.runtime.follower import Follower, Message, Restarted
@@ -36,7 +37,7 @@ def version_of(message: Message) -> Version:
     if is_tombstone(message.headers):
         kind.check(key)
     else:
-        record = codec.decode(kind, key, message.body)  # checks the key as well
+        record = parts.read(kind, key, message.body)  # checks the key as well
     restores = sequence_in(message.headers, RESTORES)
     return Version(kind, key, message.sequence, record, message.at, restores)
 
@@ -164,9 +165,12 @@ async def _drain(bus: Bus, filters: Sequence[str], start: int | None) -> list[Me
     """What a follower gets until it has caught up, the last version of a subject that was written meanwhile included."""
     follower = Follower(bus, filters, start=start)
     await follower.start()
+    take_back = bus.on_closed(follower.poke)
     messages: list[Message] = []
     try:
         while not follower.caught_up:
+            if bus.closed.is_set():
+                raise Unavailable(f"the connection of {bus.name} is gone for good")
             batch = await follower.next(ATTEMPT_SECONDS * ATTEMPTS)
             if isinstance(batch, Restarted):
                 messages.clear()
@@ -175,6 +179,7 @@ async def _drain(bus: Bus, filters: Sequence[str], start: int | None) -> list[Me
             else:
                 messages.extend(batch)
     finally:
+        take_back()
         await follower.stop()
     if start is not None:
         return messages
