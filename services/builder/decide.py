@@ -1,11 +1,12 @@
 """`decide(state, now)`: what the builder does next, and when it has to look again.
 
 It looks at what has changed since it last looked and at what has become due: builds first, since the workers that they
-give back are what the pools give out. One that is given back and out in the same pass is written once. A pass changes
-nothing.
+give back are what the pools give out: a pool in which a build has changed is looked at in the same pass, so that what is
+decided does not depend on what else was marked. A worker that is given back and out in the same pass is written once. A
+pass changes nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from datetime import datetime
 
 from services.builder.builds import decide_build
@@ -22,18 +23,18 @@ _ORDER = ("build", "pool", "app")
 def decide(state: State, now: datetime) -> Plan:
     """One pass: at most one commit. Says `wake_at = now` if more is left."""
     this = _Pass(state, now)
-    for target in _targets(state, now):
+    for target in _targets(state, now, this.touched):
         if not this.take(target):
             break
     return this.plan()
 
 
-def _targets(state: State, now: datetime) -> Iterator[Target]:
-    """What has to be looked at, each kind in the order of names."""
+def _targets(state: State, now: datetime, touched: Set[Target]) -> Iterator[Target]:
+    """What has to be looked at, each kind in the order of names; `touched` are the pools whose builds have changed."""
     due = {target for at, target in state.due.irange(maximum=(now, ("~",)))}
     for kind in _ORDER:
         marked = state.dirty.irange((kind,), (kind, "~"))
-        here = [target for target in due if target[0] == kind]
+        here = [target for target in (*due, *touched) if target[0] == kind]
         yield from sorted({*marked, *here}) if here else marked
 
 
@@ -42,6 +43,7 @@ class _Pass:
         self.state, self.now = state, now
         self.drafts: list[Draft] = []
         self.looks: dict[Target, Look] = {}
+        self.touched: set[Target] = set()
         self.size = 0
         self.more = False
 
@@ -76,6 +78,7 @@ class _Pass:
 
     def _add(self, target: Target, drafts: Iterable[Draft], wake_at: datetime | None) -> bool:
         changing = [draft for draft in drafts if draft.changes]
+        self.touched.update(("pool", pool) for draft in changing if (pool := draft.pool))
         size = sum(draft.size for draft in changing)
         if self.size + size > MAX_BATCH:
             assert self.drafts, f"the decision about {target} does not fit into one commit"

@@ -61,6 +61,11 @@ class Draft:
                 return change.record
         return None
 
+    @property
+    def pool(self) -> str:
+        """The pool of the build that changes; empty where none does."""
+        return next((change.record.pool for change in self.changes if isinstance(change.record, BuildStatus)), "")
+
     def decision(self) -> Decision:
         """What is decided; it changes something."""
         return Decision(
