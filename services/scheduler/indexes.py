@@ -13,6 +13,7 @@ from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.environment import Environment
 from shared.model.node import Node, NodeControl, NodeStatus
 from shared.model.release import DeployRequest, Release
+from shared.model.volume import VolumeStatus
 from shared.service import Version
 from shared.subjects import Key, Kind
 
@@ -63,6 +64,8 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
     if kind in _VOLUMES:
         _member(state.volumes_of, environment, key, any(key in state.tables[volume] for volume in _VOLUMES))
         state.mark(("volume", *key))
+    if kind is subjects.VOLUME_STATUS:
+        _index_pin(state, version, old)
     if kind is subjects.RELEASE:
         sync_contradicted(state, key)
         if version.record is None:
@@ -80,6 +83,12 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
     if kind in _RETAINED and len(state.history_of.get(environment, ())) > LITTLE_HISTORY:
         state.mark(("retention", *environment))
     state.mark(("environment", *environment))
+
+
+def _index_pin(state: State, version: Version, old: Version | None) -> None:
+    for each, here in ((old, False), (version, True)):
+        if each is not None and isinstance(each.record, VolumeStatus):
+            _member(state.pinned_on, each.record.node, version.key, here)
 
 
 def _index_snapshot(state: State, version: Version, old: Version | None) -> None:
@@ -170,6 +179,8 @@ def _index_node(state: State, version: Version, old: Version | None) -> None:
             return  # what a node offers changes nothing for the replicas that it has
     for replica in state.replicas_on.get(name, ()):
         _mark_replica(state, replica)
+    for volume in state.pinned_on.get(name, ()):
+        state.mark(("environment", *volume[:3]))
 
 
 def _mark_replica(state: State, key: Key) -> None:

@@ -85,6 +85,8 @@ class State:
         """The environments of an app with a release that a build makes: `(project, app)`."""
         self.volumes_of: dict[Key, set[Key]] = {}
         """The volumes of an environment, wanted or pinned."""
+        self.pinned_on: dict[str, set[Key]] = {}
+        """The volumes whose status names a node."""
         self.orders_of: dict[Key, set[Key]] = {}
         self.prunes_of: dict[Key, set[Key]] = {}
         """The snapshot orders and prunes of a volume."""
