@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
+import orjson
+
 from services.agent.reconcile import ENDED, Action, Wanted, World, reconcile
 from shared.errors import InvalidRecord
 from shared.model.assignment import Assignment, Instance, InstanceState
-from shared.model.live import NodeSample
+from shared.model.live import InstanceUsage, NodeSample
 from shared.model.node import Fleet, Node
+from shared.model.pool import MEMBERS_VARIABLE
 from shared.service import Sample
 from shared.subjects import ASSIGNMENT, FLEET, INSTANCE, NODE
 
 from .faults import Rates
+from .node_snapshots import NodeSnapshots
 from .process import Process
 from .surroundings import Surroundings
 from .wire import Stored, put
@@ -37,6 +41,8 @@ class Replica:
     ports: dict[str, int] = field(default_factory=dict)
     exit_code: int | None = None
     healthy_since: datetime | None = None
+    members: dict[str, str] = field(default_factory=dict)
+    """Of a pool host: what it says of each function."""
 
     @property
     def alive(self) -> bool:
@@ -62,6 +68,9 @@ class Agent(Process):
         self.replicas: dict[str, Replica] = {}
         self.on_start: Callable[[Assignment], None] = lambda assignment: None
         self.clock_offset = timedelta(seconds=self._random.uniform(-30, 30))
+        self.usage: Callable[[Assignment], float] = lambda assignment: 0.0
+        """How many percent of its share a replica uses."""
+        self.snapshots = NodeSnapshots(self, around.log, around.random, rates)
 
     # -- the machine --------------------------------------------------------------------------------------------------
 
@@ -76,7 +85,7 @@ class Agent(Process):
         self.machine_up = True
         super().start()
 
-    def _wall(self) -> datetime:
+    def wall(self) -> datetime:
         return self.timeline.now + self.clock_offset
 
     def _soon(self, seconds: float, name: str, action: Callable[[Replica], None]) -> None:
@@ -90,7 +99,7 @@ class Agent(Process):
         self.timeline.after(seconds, happens)
 
     def _run(self, name: str, assignment: Assignment, sequence: int) -> None:
-        self.replicas[name] = Replica(assignment, sequence, "starting", self._wall())
+        self.replicas[name] = Replica(assignment, sequence, "starting", self.wall())
         self.on_start(assignment)
         self._look_soon()
         image = assignment.run.image
@@ -105,11 +114,20 @@ class Agent(Process):
             self._next_port += 1
             replica.ports[port.name] = self._next_port
         self._become(name, replica, "running")
+        for member in orjson.loads(replica.assignment.run.env.get(MEMBERS_VARIABLE, "[]")):
+            replica.members[member["name"]] = "loading"
+            self._soon(self._random.uniform(0.05, 5), name, partial(self._loaded_member, member["name"]))
         if replica.assignment.run.image != SICK_IMAGE:
             self._soon(self._random.uniform(0.05, 4), name, partial(self._healthy, name))
 
+    def _loaded_member(self, member: str, replica: Replica) -> None:
+        """Now and then one cannot be loaded: its pool is up without it."""
+        failed = self._random.random() < self._rates.failed_start
+        replica.members[member] = "failed" if failed else "ready"
+        self._look_soon()
+
     def _healthy(self, name: str, replica: Replica) -> None:
-        replica.healthy_since = self._wall()
+        replica.healthy_since = self.wall()
         self._become(name, replica, "healthy")
         if self._random.random() < self._rates.exit:
             self._soon(self._random.expovariate(1 / 40), name, partial(self._trouble, name))
@@ -125,15 +143,20 @@ class Agent(Process):
             self._soon(self._random.uniform(1, 120), name, partial(self._healthy, name))
 
     def _become(self, name: str, replica: Replica, state: InstanceState) -> None:
-        replica.state, replica.since = state, self._wall()
+        replica.state, replica.since = state, self.wall()
         self._look_soon()
 
     def _end(self, name: str, state: InstanceState, code: int, replica: Replica) -> None:
         replica.exit_code = code
         replica.ports = {}
+        replica.members = {}
         self._become(name, replica, state)
 
     # -- the agent ----------------------------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        super().crash()
+        self.snapshots.forget()
 
     def started(self) -> None:
         self._wanted: dict[str, tuple[Assignment, int]] = {}
@@ -147,6 +170,7 @@ class Agent(Process):
         self._looking = self._reading = self._loaded = False
         self.later(self._random.uniform(0.01, 0.3), self._load)
         self.later(self._random.uniform(0, 2), self._beat)
+        self.snapshots.look_soon()
 
     def _load(self) -> None:
         if self.cut_off:
@@ -218,11 +242,11 @@ class Agent(Process):
             reported={name: instance.state for name, instance in self._reported.items()},
             held=frozenset(self._held & set(self.replicas)),
         )
-        outcome = reconcile(world, self._wall())
+        outcome = reconcile(world, self.wall())
         for action in outcome.actions:
             self._do(action)
         if outcome.wake_at is not None:
-            self.later((outcome.wake_at - self._wall()).total_seconds() + 0.001, self._look_soon)
+            self.later((outcome.wake_at - self.wall()).total_seconds() + 0.001, self._look_soon)
 
     def _do(self, action: Action) -> None:
         name = action.assignment
@@ -254,11 +278,12 @@ class Agent(Process):
                 state=replica.state,
                 ports=dict(replica.ports),
                 exit_code=replica.exit_code,
+                members=dict(replica.members),
                 since=replica.since,
                 healthy_since=replica.healthy_since,
             )
         elif state is not None and (before is None or before.state != state):
-            instance = Instance(assignment_sequence=sequence, state=state, message=message, since=self._wall())
+            instance = Instance(assignment_sequence=sequence, state=state, message=message, since=self.wall())
         elif before is not None:
             instance = before.model_copy(update={"assignment_sequence": sequence})
         else:
@@ -284,8 +309,13 @@ class Agent(Process):
             self._log.publish(message)
 
     def _beat(self) -> None:
-        fleet = self._log.current(FLEET).get(())
+        fleet = self._log.record(FLEET, ())
         seconds = fleet.heartbeat_interval_seconds if isinstance(fleet, Fleet) else 2
         self.later(seconds, self._beat)
         if not self.cut_off and self._random.random() >= self._rates.lost_sample:
-            self._telemetry(Sample("node", self.name, NodeSample(interval_seconds=seconds)))
+            used = {
+                name: InstanceUsage(cpu_percent=percent)
+                for name, replica in self.replicas.items()
+                if replica.alive and (percent := self.usage(replica.assignment))
+            }
+            self._telemetry(Sample("node", self.name, NodeSample(interval_seconds=seconds, instances=used)))

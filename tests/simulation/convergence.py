@@ -9,11 +9,11 @@ from typing import Any
 from shared.errors import InvalidRecord, InvalidSubject
 from shared.invariants.view import View
 from shared.model.assignment import Assignment
+from shared.model.build import BuildPool
 from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.environment import Environment
 from shared.model.node import Node, NodeControl, NodeStatus
-from shared.model.release import DeployRequest, Release
-from shared.model.volume import Volume, VolumeStatus
+from shared.model.release import DeployRequest
 from shared.runtime import encode
 from shared.subjects import (
     ACTIVE,
@@ -25,19 +25,24 @@ from shared.subjects import (
     NODE,
     NODE_CONTROL,
     NODE_STATUS,
-    RELEASE,
     ROUTE_KINDS,
     ROUTE_MANIFEST,
-    VOLUME,
-    VOLUME_STATUS,
     Key,
     Owner,
 )
 
 from .agents import Agent
+from .build_order import unmet_builds
+from .build_workers import Workers
 from .interpreter import Instance
 from .log import Log
+from .mix import Mix
+from .pool_order import unmet_placements, unmet_workers
 from .proxies import Proxy
+from .room import Room
+from .scaling_order import unmet_scaling
+from .snapshot_order import unmet_snapshots
+from .visitors import Visitors
 from .wire import Stored
 
 
@@ -49,14 +54,23 @@ class Convergence:
         instances: Sequence[Instance[Any]],
         agents: Sequence[Agent],
         proxies: Sequence[Proxy],
+        visitors: Visitors,
+        mix: Mix,
     ) -> None:
         self._log = log
         self._view = view
+        self._visitors = visitors
+        self._mix = mix
+        self._builds: tuple[BuildPool, Workers] | None = None
         self._instances = instances
         self._agents = agents
         self._proxies = proxies
         self._newest: dict[str, Stored] = {}
+        self._room = Room(view)
         log.watch(self._remember)
+
+    def expect_builds(self, pool: BuildPool, workers: Workers) -> None:
+        self._builds = pool, workers
 
     def unmet(self) -> str:
         """What is still to come."""
@@ -64,10 +78,22 @@ class Convergence:
             self._deployments()
             or self._nodes()
             or self._replicas()
+            or self._stories()
             or self._records()
             or self._services()
             or self._routes()
         )
+
+    def _stories(self) -> str:
+        if self._builds is not None and (unmet := next(unmet_builds(self._log, *self._builds), "")):
+            return unmet
+        if self._mix.functions and (
+            unmet := unmet_placements(self._log) or unmet_workers(self._log, self._view, self._room)
+        ):
+            return unmet
+        if self._mix.scaling and (unmet := unmet_scaling(self._view, self._visitors)):
+            return unmet
+        return unmet_snapshots(self._log, self._agents) if self._mix.snapshots else ""
 
     def _deployments(self) -> str:
         """6: every deployment is terminal."""
@@ -98,14 +124,15 @@ class Convergence:
     def _stuck(self, node: str) -> bool:
         """Whether a drain has to wait: some replica on the node has nowhere else to go, or may not be stopped."""
         return any(
-            key[0] == node and (assignment.run.volumes or not self._room(_environment(assignment), assignment.release))
+            key[0] == node and (assignment.run.volumes or not self._room.for_another(assignment))
             for key, assignment in self._view.all(ASSIGNMENT, Assignment).items()
         )
 
     def _replicas(self) -> str:
         """7: as many healthy replicas as desired, or nowhere to put them; none that nobody wants."""
         environments = {key[:3] for key in self._view.all(ACTIVE, ActiveRelease)}
-        environments |= {_environment(a) for a in self._view.all(ASSIGNMENT, Assignment).values()}
+        assignments = self._view.all(ASSIGNMENT, Assignment).values()
+        environments |= {_key(a) for a in assignments if a.workload.kind == "environment"}
         for environment in sorted(environments):
             if missing := self._replicas_of(environment):
                 return missing
@@ -119,7 +146,7 @@ class Convergence:
         name = "/".join(environment)
         kept = [key for key, a in mine.items() if a.deployment == serving and a.desired == "run"]
         healthy = [key for key in kept if self._view.healthy(key)]
-        if len(healthy) < desired and active is not None and self._room(environment, active.version):
+        if len(healthy) < desired and active is not None and self._room.for_release(environment, active.version):
             return f"{name} has {len(healthy)} healthy replicas, {desired} are wanted, and there is room"
         leaving = [key for key in mine if key not in kept and mine[key].deployment]
         if leaving:
@@ -127,35 +154,6 @@ class Convergence:
         if len(kept) > desired and len(healthy) > desired:
             return f"{name} has {len(kept)} replicas, {desired} are wanted"
         return ""
-
-    def _room(self, environment: Key, version: str) -> bool:
-        """Whether some node would take one more replica of a release, by a reading of the rules of our own."""
-        release = self._view.get(RELEASE, (*environment, version), Release)
-        if release is None:
-            return False
-        service, everything = release.service, self._view.all(ASSIGNMENT, Assignment)
-        need = service.resources.effective()
-        for (node,), record in self._view.all(NODE, Node).items():
-            control = self._view.get(NODE_CONTROL, (node,), NodeControl) or NodeControl()
-            here = [a for key, a in everything.items() if key[0] == node and not self._view.gone(key)]
-            cpu = need.cpu_millis + sum(a.resources.effective().cpu_millis for a in here)
-            memory = need.memory_mb + sum(a.resources.effective().memory_mb for a in here)
-            if control.drain or not control.schedulable or self._view.lost(node):
-                continue
-            if service.stateful and self._pin(environment) not in ("", node):
-                continue
-            if any(record.labels.get(label) != value for label, value in service.placement.constraints.items()):
-                continue
-            if service.placement.distinct_nodes and any(_environment(a) == environment for a in here):
-                continue
-            if cpu <= record.capacity.cpu_millis and memory <= record.capacity.memory_mb:
-                return True
-        return False
-
-    def _pin(self, environment: Key) -> str:
-        wanted = self._view.get(VOLUME, (*environment, "data"), Volume)
-        status = self._view.get(VOLUME_STATUS, (*environment, "data"), VolumeStatus)
-        return (wanted.node if wanted is not None else None) or (status.node if status is not None else "")
 
     def _records(self) -> str:
         """11: what a user can write can be read, on every subject, and is what a user wrote last that can be read."""
@@ -200,7 +198,7 @@ class Convergence:
             leaders = [i for i in self._instances if i.service.name == name and i.leading]
             if len(leaders) != 1:
                 return f"{name} has {len(leaders)} leaders"
-            if leaders[0].busy:
+            if leaders[0].busy or leaders[0].follower.behind:
                 return f"{name} is still deciding"
         return ""
 
@@ -221,5 +219,5 @@ class Convergence:
         return ""
 
 
-def _environment(assignment: Assignment) -> Key:
+def _key(assignment: Assignment) -> Key:
     return tuple(assignment.workload.key.split("/"))

@@ -1,6 +1,7 @@
 """How a process comes to know the log: the last version of every subject, then what is stored after, late and in pieces.
 
-A message that is purged before its turn is never delivered, as with a consumer of the real server.
+A message that is purged before its turn is never delivered, as with a consumer of the real server. That others have
+been stored, of kinds that are not followed, is known by the next heartbeat.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,8 @@ from .wire import Stored
 
 QUICK = (0.0003, 0.01)
 SLOW = (0.2, 4.0)
+HEARTBEAT_SECONDS = 0.5
+NEVER = float("inf")
 
 
 class Follower:
@@ -24,7 +27,7 @@ class Follower:
         self._random = random
         self._kinds = frozenset(kinds)
         self._process: Process | None = None
-        self._pumping = False
+        self._pump_at = NEVER
         self._load: list[int] = []
         self._loading = False
         self.delay_seconds = QUICK
@@ -38,23 +41,39 @@ class Follower:
         self._loading = True
         self.position = 0
         self._end_of_load = self._log.last_sequence
-        self._pumping = False
+        self._pump_at = NEVER
         self._pump_later()
 
     def stop(self) -> None:
         self._process = None
 
+    @property
+    def behind(self) -> bool:
+        """Whether something that is followed was stored and has not come yet."""
+        rest = (self._log.get(sequence) for sequence in range(self.position + 1, self._log.last_sequence + 1))
+        return self._loading or any(stored is not None and stored.kind in self._kinds for stored in rest)
+
     def _stored(self, messages: Sequence[Stored]) -> None:
         if self._process is not None and self._process.up:
-            self._pump_later()
+            if any(message.kind in self._kinds for message in messages):
+                self._pump_later()
+            elif self._pump_at is NEVER:
+                self._pump_in(HEARTBEAT_SECONDS)
 
     def _pump_later(self) -> None:
-        if not self._pumping and self._process is not None:
-            self._pumping = True
-            self._process.later(self._random.uniform(*self.delay_seconds), self._pump)
+        """What is planned earlier serves."""
+        if self._process is not None and self._pump_at > self._process.timeline.seconds + self.delay_seconds[1]:
+            self._pump_in(self._random.uniform(*self.delay_seconds))
 
-    def _pump(self) -> None:
-        self._pumping = False
+    def _pump_in(self, seconds: float) -> None:
+        assert self._process is not None
+        self._pump_at = at = self._process.timeline.seconds + seconds
+        self._process.later(seconds, lambda: self._pump(at))
+
+    def _pump(self, at: float) -> None:
+        if at != self._pump_at:
+            return
+        self._pump_at = NEVER
         if self._loading:
             self._pump_load()
         else:

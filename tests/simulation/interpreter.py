@@ -51,6 +51,7 @@ class Instance(Process, Generic[State]):
         self._flaws = flaws
         self.follower = Follower(self.log, self._random, (*service.reads, TERM))
         self._terms_of = (service.name,)
+        self._batch = 0
         self._paused_at = 0.0
         self.longest_absence_seconds = NEVER
         self._reads = frozenset(service.reads)
@@ -290,7 +291,9 @@ class Instance(Process, Generic[State]):
         self.in_flight = True
         self._commits.count(self.timeline.seconds)
         pieces = [outgoing] if self._flaws.atomic else [[item] for item in outgoing]
-        batches = [commit(self.service.name, self.term, piece, fence=self._flaws.fence) for piece in pieces]
+        self._batch += 1
+        name = f"{self.name}-{self.term}-{self._batch}"
+        batches = [commit(self.service.name, self.term, piece, name, fence=self._flaws.fence) for piece in pieces]
         answered = partial(self._answered, self._tenure, outgoing, stored)
         self.later(self._random.uniform(0.0001, 0.004), partial(self._send, batches, self.guard(answered)))
 

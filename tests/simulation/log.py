@@ -142,6 +142,16 @@ class Log:
             return version
         raise version
 
+    def record(self, kind: Kind, key: Key) -> BaseModel | None:
+        """What stands on one subject now; None where it is deleted, unreadable, or nothing ever was."""
+        sequence = self.last_of(kind.subject(*key))
+        if not sequence:
+            return None
+        try:
+            return self.read(self._stored[sequence]).record
+        except (InvalidRecord, InvalidSubject):
+            return None
+
     def current(self, kind: Kind) -> dict[Key, BaseModel]:
         """What stands on the subjects of a kind now, unreadable ones left out: for checkers and simulated doers."""
         found: dict[Key, BaseModel] = {}

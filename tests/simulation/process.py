@@ -47,7 +47,16 @@ class Process:
             self.timeline.after(0, action)
 
     def later(self, seconds: float, action: Action) -> None:
-        self.timeline.after(seconds, self.guard(action))
+        life = self._life
+
+        def happens() -> None:
+            if self._life == life:
+                if self.paused:
+                    self._backlog.append(happens)
+                else:
+                    action()
+
+        self.timeline.after(seconds, happens)
 
     def guard(self, action: Callable[P, None]) -> Callable[P, None]:
         """The same action, for as long as this life of the process lasts, and never while it is paused."""

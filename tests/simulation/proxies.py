@@ -18,6 +18,7 @@ from .follower import Follower
 from .invariants import Violation
 from .process import Process
 from .surroundings import Surroundings
+from .visitors import Visitors
 from .wire import Stored
 
 REPORT_SECONDS = 5.0
@@ -26,12 +27,20 @@ REPORT_SECONDS = 5.0
 class Proxy(Process):
     """`serving` maps the subject of a route record to its body, as of `version`."""
 
-    def __init__(self, name: str, around: Surroundings, rates: Rates, telemetry: Callable[[Sample], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        around: Surroundings,
+        rates: Rates,
+        telemetry: Callable[[Sample], None],
+        visitors: Visitors | None = None,
+    ) -> None:
         super().__init__(name, around.timeline)
         self._log = around.log
         self._random = around.random
         self._rates = rates
         self._telemetry = telemetry
+        self._visitors = visitors
         self._follower = Follower(around.log, around.random, (*ROUTE_KINDS, ROUTE_MANIFEST))
         self.serving: dict[str, bytes] = {}
         self.version = 0
@@ -105,7 +114,9 @@ class Proxy(Process):
         if self._random.random() >= self._rates.lost_sample:
             error = "cannot apply" if self.refusing else ""
             digest = route_digest.text(self._digest)
-            self._telemetry(Sample("proxy", self.name, ProxySample(version=self.version, digest=digest, error=error)))
+            demand = self._visitors.demand(self.name, self.serving) if self._visitors is not None else {}
+            sample = ProxySample(version=self.version, digest=digest, error=error, demand=demand)
+            self._telemetry(Sample("proxy", self.name, sample))
 
     def _report_regularly(self) -> None:
         self.later(REPORT_SECONDS, self._report_regularly)

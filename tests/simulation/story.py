@@ -9,6 +9,7 @@ from shared.model.route import InternalService
 from shared.subjects import ACTIVE, ENVIRONMENT, ROUTE_INTERNAL, Key
 
 from .faults import Rates
+from .mix import PLAIN
 from .surroundings import NO_FLAWS, Flaws
 from .users import ENVIRONMENTS
 from .wire import put
@@ -27,7 +28,9 @@ class Story:
     def __init__(self, *, replicated: bool = False, flaws: Flaws = NO_FLAWS, cpu_millis: int = 2000) -> None:
         capacity = Capacity(cpu_millis=cpu_millis, memory_mb=4096)
         nodes = {f"node-{n}": node({"region": "north"}, capacity, n) for n in range(3)}
-        self.world = World(11, rates=Rates(), nodes=nodes, replicated=replicated, flaws=flaws, window_seconds=1e6)
+        self.world = World(
+            11, rates=Rates(), nodes=nodes, replicated=replicated, flaws=flaws, window_seconds=1e6, mix=PLAIN
+        )
         self.log = self.world.log
         self.view = self.world.safety.view
         self.world.start()

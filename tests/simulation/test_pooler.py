@@ -1,14 +1,8 @@
 """Two poolers on one log with faults, users who change their minds, and hosts that load: pools are right at every prefix,
 and once all is quiet every function is where the policy says."""
 
-from collections.abc import Sequence
 from random import Random
 
-import orjson
-
-from services.pooler.access import PoolKey, pool_of
-from services.pooler.assign import ByName, Declared
-from services.pooler.hosting import row
 from services.pooler.service import service
 from services.pooler.world import State
 from shared import subjects
@@ -16,68 +10,24 @@ from shared.codec import config_hash
 from shared.invariants.pools import pools_have_their_members
 from shared.invariants.terms import TermsNeverGoBack
 from shared.model.assignment import Assignment, Instance, WorkloadRef
-from shared.model.function import Function, FunctionAccess, Pooling
-from shared.model.pool import Pool, PoolingPolicy, PoolPlacement, Runtime
-from shared.model.run import PortSpec, RunSpec
-from shared.service import Version
-from shared.subjects import Key
+from shared.model.pool import Pool
 
 from .bus import Bus
 from .clock import Timeline
 from .faults import Rates
 from .follower import QUICK, SLOW
+from .function_users import FunctionUsers
 from .interpreter import Instance as Service
 from .invariants import Invariants, Violation
 from .lease import Leases
 from .log import Log
+from .pool_order import unmet_placements
+from .pool_safety import MembersAreMeant
 from .surroundings import NO_FLAWS, Flaws, Surroundings
-from .wire import Message, Stored, put
+from .wire import put
 
-NS = "shop"
-NAMES = [f"f{number}" for number in range(8)]
-LIMIT = 2
 FAULTY_SECONDS = 120.0
 QUIET_SECONDS = 900.0
-HOST = Runtime(run=RunSpec(image="host", command=("host",), ports=(PortSpec(name="http", container_port=80),)))
-
-
-class MembersAreMeant:
-    """At every prefix: each member of a pool has a row that it was allowed to have in that pool."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._functions: dict[str, Function | None] = {}
-        self._access: dict[str, FunctionAccess | None] = {}
-        self._allowed: set[tuple[str, str]] = set()
-
-    def __call__(self, stored: Sequence[Stored]) -> None:
-        versions = []
-        for message in stored:
-            try:
-                versions.append(self._log.read(message))
-            except Exception:
-                assert message.kind is subjects.FUNCTION  # what a user got wrong
-        for version in versions:
-            self._take(version)
-
-    def _take(self, version: Version) -> None:
-        name, record = version.key[-1], version.record
-        if version.kind is subjects.FUNCTION:
-            self._functions[name] = record if isinstance(record, Function) else None
-        elif version.kind is subjects.ACCESS:
-            self._access[name] = record if isinstance(record, FunctionAccess) else None
-        elif version.kind is subjects.POOL:
-            self._check_pool(version.key, record if isinstance(record, Pool) else None)
-            return
-        function = self._functions.get(name)
-        if function is not None:
-            told = orjson.dumps(row(name, function)).decode()
-            self._allowed.add((str(pool_of(NS, name, function, self._access.get(name))), told))
-
-    def _check_pool(self, key: Key, pool: Pool | None) -> None:
-        for each in orjson.loads(pool.run.env["STEER_MEMBERS"]) if pool is not None and pool.members else []:
-            if (str(PoolKey(*key)), orjson.dumps(each).decode()) not in self._allowed:
-                raise Violation("pools", f"{each} was never to be in {key}")
 
 
 class PoolerWorld:
@@ -96,12 +46,12 @@ class PoolerWorld:
     def run(self) -> None:
         for instance in self.instances:
             instance.start()
-        self.log.publish(put(subjects.RUNTIME, ("python",), HOST))
-        self.log.publish(put(subjects.POOLING_POLICY, (NS,), PoolingPolicy(limit=LIMIT)))
-        self._users()
+        users = FunctionUsers(self.log, self.timeline, self.random, 1.5, 8)
+        users.begin()
         self._hosts()
         self._trouble()
         self.timeline.run(FAULTY_SECONDS)
+        users.rest()
         self.rates.calm()
         for instance in self.instances:
             instance.follower.delay_seconds = QUICK
@@ -112,50 +62,7 @@ class PoolerWorld:
 
     def unmet(self) -> str:
         """What is not yet as the policy says; empty once all is."""
-        functions = self.log.current(subjects.FUNCTION)
-        placements = self.log.current(subjects.PLACEMENT)
-        if placements.keys() != functions.keys():
-            return f"placed are {sorted(placements)}, declared {sorted(functions)}"
-        declared = [Declared(key[1], self._pool_of(key)) for key in functions]
-        pools = self.log.current(subjects.POOL)
-        for each in declared:
-            assert each.key is not None
-            found = ByName().assign(each, each.key, declared, LIMIT)
-            placement = placements[NS, each.name]
-            assert isinstance(placement, PoolPlacement)
-            if (placement.pool, placement.rejected, placement.queued_for) != (str(each.key), found.rejected, ""):
-                return f"{each.name} is to be in {each.key}: {placement}"
-            pool = pools.get(each.key)
-            if isinstance(pool, Pool) and (each.name in pool.members) == found.rejected:
-                return f"{each.key} has {pool.members}, {each.name} {'is rejected' if found.rejected else 'is missing'}"
-        members = sum(len(pool.members) for pool in pools.values() if isinstance(pool, Pool))
-        admitted = sum(not p.rejected for p in placements.values() if isinstance(p, PoolPlacement))
-        return "" if members == admitted else f"{members} members, {admitted} admitted"
-
-    def _pool_of(self, key: Key) -> PoolKey:
-        function = self.log.current(subjects.FUNCTION)[key]
-        access = self.log.current(subjects.ACCESS).get(key)
-        assert isinstance(function, Function)
-        return pool_of(NS, key[1], function, access if isinstance(access, FunctionAccess) else None)
-
-    def _users(self) -> None:
-        if self.timeline.seconds > FAULTY_SECONDS:
-            return
-        name, random = self.random.choice(NAMES), self.random
-        match random.random():
-            case chance if chance < 0.1:
-                self.log.publish(Message(subjects.FUNCTION.subject(NS, name), b'{"runtime": 3}'))
-            case chance if chance < 0.25:
-                self.log.publish(put(subjects.FUNCTION, (NS, name), None))
-            case chance if chance < 0.45:
-                grants = tuple(random.sample(["group/x", "group/y"], random.randint(0, 1)))
-                self.log.publish(put(subjects.ACCESS, (NS, name), FunctionAccess(grants=grants)))
-            case _:
-                pooling = Pooling(worker=random.choice(["main", "main", None]))
-                artifact = f"v{random.randint(1, 3)}"
-                function = Function(runtime="python", handler="m.h", artifact=artifact, pooling=pooling)
-                self.log.publish(put(subjects.FUNCTION, (NS, name), function))
-        self.timeline.after(random.expovariate(1 / 1.5), self._users)
+        return unmet_placements(self.log)
 
     def _hosts(self) -> None:
         """A scheduler and an agent in one: every pool gets a worker, which says some time what it has loaded."""

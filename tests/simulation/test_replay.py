@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared.errors import InvalidRecord, InvalidSubject
+from shared.invariants.batches import BATCH_SEQUENCE
 from shared.model.service import DecisionRecord
 from shared.runtime import encode
 from shared.service import Service, Version
@@ -58,7 +59,7 @@ def _sample(log: Log, random: Random) -> list[tuple[Stored, DecisionRecord]]:
 
 def _known(log: Log, service: Service[Any], decision: Stored, record: DecisionRecord) -> Iterator[Version]:
     """What the service had read, and its own records before the decision."""
-    first = _first_of_the_commit(log, decision)
+    first = _first_of_the_commit(decision)
     for stored in log.messages():
         if stored.sequence >= first:
             return
@@ -77,15 +78,9 @@ def _known(log: Log, service: Service[Any], decision: Stored, record: DecisionRe
             continue  # nobody folds it
 
 
-def _first_of_the_commit(log: Log, decision: Stored) -> int:
-    """The sequence of the message with the fence: what belongs to one commit lies side by side behind it."""
-    sequence = decision.sequence
-    while True:
-        stored = log.get(sequence)
-        assert stored is not None
-        if encode.EXPECTED_SUBJECT in stored.headers:
-            return sequence
-        sequence -= 1
+def _first_of_the_commit(decision: Stored) -> int:
+    """What belongs to one commit lies side by side, and is numbered."""
+    return decision.sequence - max(encode.sequence_in(decision.headers, BATCH_SEQUENCE), 1) + 1
 
 
 def _in_the_same_commit(log: Log, decision: Stored, subject: str) -> Stored:

@@ -5,10 +5,15 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from shared.model.assignment import Assignment
+from shared.subjects import ASSIGNMENT
+
 from .agents import Agent
+from .build_workers import Workers
 from .clock import Timeline
 from .follower import QUICK, SLOW
 from .interpreter import Instance
+from .log import Log
 from .proxies import Proxy
 from .users import Users
 
@@ -16,19 +21,24 @@ from .users import Users
 class Trouble:
     def __init__(
         self,
+        log: Log,
         timeline: Timeline,
         random: Random,
         instances: list[Instance[Any]],
         agents: list[Agent],
         proxies: list[Proxy],
         users: Users,
+        workers: Workers | None = None,
     ) -> None:
+        self._log = log
         self._timeline = timeline
         self._random = random
         self._instances = instances
         self._agents = agents
         self._proxies = proxies
         self._users = users
+        self._workers = workers
+        self._declared_lost: set[str] = set()
         self.active = True
 
     def begin(self) -> None:
@@ -43,7 +53,9 @@ class Trouble:
             instance.start()
         for agent in self._agents:
             agent.cut_off = False
-            agent.start()
+            self._power_on(agent)
+        if self._workers is not None:
+            self._workers.all_well()
         for proxy in self._proxies:
             proxy.start()
             proxy.refuse(False)
@@ -66,6 +78,7 @@ class Trouble:
                 self._jump_clock,
                 self._crash_proxy,
                 self._refuse,
+                *((self._crash_worker, self._cut_off_worker) if self._workers is not None else ()),
             )
         )(wait)
         self._timeline.after(self._random.uniform(1, 12), self._next)
@@ -115,9 +128,33 @@ class Trouble:
     def _lose_machine(self, wait: float) -> None:
         agent = self._random.choice(self._agents)
         agent.lose_machine()
-        if self._random.random() < 0.2:
+        fate = self._random.random()
+        if fate < 0.2:
             self._over(wait / 2, lambda: self._decommission(agent))
-        self._over(wait, agent.start)
+        elif fate < 0.5 and len(self._agents) > 1:
+            self._over(wait / 2, lambda: self._declare_lost(agent))
+        self._over(wait, lambda: self._power_on(agent))
+
+    def _declare_lost(self, agent: Agent) -> None:
+        if not agent.machine_up:
+            self._declared_lost.add(agent.name)
+            self._users.declare_lost(agent.name)
+
+    def _power_on(self, agent: Agent) -> None:
+        """A machine that was declared lost stays off as long as the log says that a volume is used there."""
+        if agent.name in self._declared_lost:
+            if self._may_use_a_volume(agent):
+                self._over(2, lambda: self._power_on(agent))
+                return
+            self._declared_lost.discard(agent.name)
+            self._users.withdraw_lost(agent.name)
+        agent.start()
+
+    def _may_use_a_volume(self, agent: Agent) -> bool:
+        return any(
+            key[0] == agent.name and isinstance(record, Assignment) and record.run.volumes and record.desired == "run"
+            for key, record in self._log.current(ASSIGNMENT).items()
+        )
 
     def _decommission(self, agent: Agent) -> None:
         if not agent.machine_up:
@@ -136,3 +173,16 @@ class Trouble:
         proxy = self._random.choice(self._proxies)
         proxy.refuse(True)
         self._over(wait, lambda: proxy.refuse(False))
+
+    def _crash_worker(self, wait: float) -> None:
+        assert self._workers is not None
+        workers = self._workers
+        if worker := self._random.choice([*workers.workers.values()] or [None]):
+            worker.crash()
+            self._over(wait, lambda: workers.restart(worker))
+
+    def _cut_off_worker(self, wait: float) -> None:
+        assert self._workers is not None
+        if worker := self._random.choice([*self._workers.workers.values()] or [None]):
+            worker.cut_off = True
+            self._over(wait, worker.back)

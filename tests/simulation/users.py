@@ -4,16 +4,18 @@ from random import Random
 
 from shared.model.base import UserRecord
 from shared.model.domain import Domain
-from shared.model.environment import Environment, Placement, Replicas, ServiceSpec
+from shared.model.environment import Autoscale, Environment, Placement, Replicas, ServiceSpec
 from shared.model.node import NodeControl
 from shared.model.release import DeployRequest, Release
 from shared.model.run import Healthcheck, PortSpec, Resources, RunSpec, VolumeMount
-from shared.model.volume import Volume
+from shared.model.volume import SnapshotPolicy, Volume
 from shared.subjects import DEPLOY, DOMAIN, ENVIRONMENT, NODE, NODE_CONTROL, RELEASE, VOLUME, Key, Kind
 
 from .agents import BAD_IMAGE, SICK_IMAGE
+from .build_users import BuildUsers
 from .clock import Timeline
 from .log import Log
+from .mix import Mix
 from .wire import Message, put
 
 STATEFUL: Key = ("shop", "db", "production")
@@ -24,6 +26,8 @@ ENVIRONMENTS: tuple[Key, ...] = (
     ("blog", "web", "staging"),
     STATEFUL,
 )
+VOLUME_KEY: Key = (*STATEFUL, "data")
+POLICY = SnapshotPolicy(schedule="* * * * *", keep_last=2, starting_deadline_seconds=30, timeout_seconds=20)
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _BAD_BODIES = (b"", b"{", b'{"nonsense": 1}', b"\xff\xfe", b'{"version": -1, "replicas": 3, "hostname": "a b"}', b"[]")
 
@@ -35,27 +39,38 @@ def ulid(timeline: Timeline, random: Random) -> str:
 
 
 class Users:
-    def __init__(self, log: Log, timeline: Timeline, random: Random, nodes: list[str]) -> None:
+    def __init__(
+        self, log: Log, timeline: Timeline, random: Random, nodes: list[str], mix: Mix, builds: BuildUsers | None
+    ) -> None:
         self._log = log
         self._timeline = timeline
         self._random = random
         self._nodes = nodes
+        self._mix = mix
+        self._builds = builds
         self._versions: dict[Key, int] = dict.fromkeys(ENVIRONMENTS, 0)
         self._requests: dict[Key, DeployRequest] = {}
+        self._volume = Volume()
+        self.environments = ENVIRONMENTS[: mix.environments]
         self.busy = True
 
     def begin(self) -> None:
         """Environments, a domain for each, and a first release that works."""
-        for key in ENVIRONMENTS:
+        for key in self.environments:
             self._environment(key)
             self.deploy(key, self.release(key, "exec:good"))
-        for number, key in enumerate(ENVIRONMENTS):
+        for number, key in enumerate(self.environments):
             self.domain(f"site-{number}", key)
+        if self._mix.snapshots:
+            self._volume = Volume(snapshot_policy=POLICY)
+            self._put(VOLUME, VOLUME_KEY, self._volume)
         self._step_later()
 
     def rest(self) -> None:
         """No more wishes; what drains and is cordoned stays so on one node at most, so that there is room."""
         self.busy = False
+        if self._volume.snapshot_policy is not None:
+            self._change_volume(snapshot_policy=POLICY.model_copy(update={"paused": True}))
         for node in self._nodes[1:]:
             if (node,) in self._log.current(NODE_CONTROL):
                 self._put(NODE_CONTROL, (node,), None)
@@ -66,7 +81,7 @@ class Users:
     def _step(self) -> None:
         if not self.busy:
             return
-        key = self._random.choice(ENVIRONMENTS)
+        key = self._random.choice(self.environments)
         wishes = (
             (5, lambda: self.deploy(key, self.release(key))),
             (2, lambda: self._roll_back(key)),
@@ -75,6 +90,7 @@ class Users:
             (3, lambda: self._environment(key)),
             (2, self._control),
             (1, self._move_volume),
+            (2 if self._mix.snapshots else 0, self._ask_for_a_snapshot),
             (1, lambda: self._move_domain(f"site-{self._random.randrange(4)}", key)),
             (3, self._publish_nonsense),
             (0.4, lambda: self._put(ENVIRONMENT, key, None)),
@@ -90,6 +106,7 @@ class Users:
             Environment(
                 replicas=Replicas(min=few, max=few if key == STATEFUL else few + 2),
                 drain_window_seconds=self._random.choice((0, 5, 20, 40)),
+                idle_timeout_seconds=self._random.choice((5, 15)) if self._mix.scaling else 0,
             ),
         )
 
@@ -112,9 +129,24 @@ class Users:
                 distinct_nodes=not image and self._random.random() < 0.15,
             ),
         )
+        if self._mix.scaling:
+            spec = spec.model_copy(update=self._scaling(key))
+        if self._builds is not None and not image and self._random.random() < 0.5:
+            self._put(RELEASE, (*key, version), Release(build=self._builds.request(*key[:2]), service=spec))
+            return version
         image = image or self._random.choices(("exec:good", BAD_IMAGE, SICK_IMAGE), (8, 1, 1))[0]
         self._put(RELEASE, (*key, version), Release(image=image, service=spec))
         return version
+
+    def _scaling(self, key: Key) -> dict[str, object]:
+        """The first sleeps without visitors, the second is as wide as they are many, the third as they cost."""
+        if key == ENVIRONMENTS[0]:
+            return {"scale_to_zero": True}
+        if key == ENVIRONMENTS[1]:
+            return {"max_concurrency": 2, "scale_to_zero": self._random.random() < 0.5}
+        if key == ENVIRONMENTS[2]:
+            return {"autoscale": Autoscale(target_cpu_percent=60)}
+        return {}
 
     def deploy(self, key: Key, version: str, *, rollback: bool = False) -> Key:
         request_key = (*key, ulid(self._timeline, self._random))
@@ -146,8 +178,24 @@ class Users:
 
     def _move_volume(self) -> None:
         """Its data is somebody else's concern."""
-        node = self._random.choice((None, *self._nodes))
-        self._put(VOLUME, (*STATEFUL, "data"), Volume(node=node))
+        self._change_volume(node=self._random.choice((None, *self._nodes)))
+
+    def _ask_for_a_snapshot(self) -> None:
+        self._change_volume(snapshot_request=ulid(self._timeline, self._random))
+
+    def declare_lost(self, node: str) -> None:
+        """The operator knows that nothing runs on the node any more: its volume may go on elsewhere, without its data."""
+        elsewhere = self._random.choice([name for name in self._nodes if name != node])
+        self._change_volume(node=elsewhere, lost_node=node)
+
+    def withdraw_lost(self, node: str) -> None:
+        """The machine is back."""
+        if self._volume.lost_node == node:
+            self._change_volume(lost_node=None)
+
+    def _change_volume(self, **update: object) -> None:
+        self._volume = self._volume.model_copy(update=update)
+        self._put(VOLUME, VOLUME_KEY, self._volume)
 
     def domain(self, name: str, key: Key, hostname: str = "", path_prefix: str = "") -> None:
         """A hostname that leads to an environment."""
@@ -165,7 +213,7 @@ class Users:
 
     def _publish_nonsense(self) -> None:
         """Over a record that is there, or where there was none; once or many times."""
-        key = self._random.choice(ENVIRONMENTS)
+        key = self._random.choice(self.environments)
         subject = self._random.choice(
             (
                 ENVIRONMENT.subject(*key),

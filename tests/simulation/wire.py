@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from shared import codec
 from shared.errors import InvalidRecord, InvalidSubject
+from shared.invariants.batches import BATCH, BATCH_COMMIT, BATCH_SEQUENCE
 from shared.model.service import Term
 from shared.runtime import encode
 from shared.runtime.encode import EXPECTED, EXPECTED_SUBJECT, Outgoing
@@ -66,13 +67,24 @@ def term_message(service: str, term: Term, expected: int) -> Message:
     return put(TERM, (service,), term, expected)
 
 
-def commit(service: str, term: int, outgoing: Sequence[Outgoing], *, fence: bool = True) -> list[Message]:
-    """A batch. Its first message without an expectation carries the fence: the server refuses all of it once another
-    term has been opened."""
-    messages = [Message(item.subject, item.body, item.headers(service, term)) for item in outgoing]
+def commit(service: str, term: int, outgoing: Sequence[Outgoing], batch: str, *, fence: bool = True) -> list[Message]:
+    """A batch, with an id of its own. Its first message without an expectation carries the fence: the server refuses all
+    of it once another term has been opened."""
+    messages = [
+        Message(item.subject, item.body, item.headers(service, term) | _in_batch(batch, number, len(outgoing)))
+        for number, item in enumerate(outgoing, 1)
+    ]
     index = next((index for index, item in enumerate(outgoing) if item.expected is None), None)
     if fence and index is not None:
         plain = messages[index]
         headers = {**plain.headers, EXPECTED: str(term), EXPECTED_SUBJECT: TERM.subject(service)}
         messages[index] = Message(plain.subject, plain.body, headers)
     return messages
+
+
+def _in_batch(batch: str, number: int, count: int) -> dict[str, str]:
+    """A message alone is no batch."""
+    if count == 1:
+        return {}
+    headers = {BATCH: batch, BATCH_SEQUENCE: str(number)}
+    return headers | {BATCH_COMMIT: "1"} if number == count else headers

@@ -1,44 +1,58 @@
-"""A whole world from one seed: services, agents, proxies, users and troubles on one log; then quiet, then order."""
+"""A whole world from one seed: the four services, agents, workers, proxies, users and troubles on one log; then quiet,
+then order. `Mix` says which stories are told in it."""
 
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from services.builder.config import BuilderConfig
+from services.builder.service import service as builder
+from services.pooler.service import service as pooler
 from services.routes.service import service as routes
 from services.scheduler.service import service as scheduler
 from shared.model.node import Capacity, Node
 from shared.service import Sample, Service
-from shared.subjects import ASSIGNMENT, NOTICE
+from shared.subjects import ASSIGNMENT, NOTICE, SNAPSHOT_ORDER, SNAPSHOT_PRUNE
 
 from .agents import Agent
+from .build_users import BuildUsers
+from .build_workers import Workers
 from .bus import Bus
 from .clock import Timeline
 from .convergence import Convergence
 from .faults import Rates
+from .function_users import FunctionUsers
 from .interpreter import Instance
 from .invariants import Invariants, Violation
 from .keeper import Keeper
 from .lease import Leases
 from .log import Log
+from .mix import Mix, mixed
+from .pool_safety import MembersAreMeant
 from .proxies import Proxy
 from .safety import NoStopUnderTraffic, OneReplicaOfAVolume
 from .surroundings import NO_FLAWS, Flaws, Surroundings
 from .trouble import Trouble
 from .users import Users
+from .visitors import CLUSTER_DOMAIN, Visitors
 
 Makers = tuple[Callable[[], Service[Any]], ...]
 
-FAULTY_SECONDS = 150.0
+FAULTY_SECONDS = 80.0
 QUIET_SECONDS = 3600.0
 """The longest deadline is ten minutes, and a replica that kept failing is held back for five."""
 LOOK_SECONDS = 2.0
 
 
 def _routes() -> Service[Any]:
-    return routes("apps.test")
+    return routes(CLUSTER_DOMAIN)
 
 
-SERVICES: Makers = (scheduler, _routes)
+def _builder() -> Service[Any]:
+    return builder(BuilderConfig(registry_address="r"))
+
+
+SERVICES: Makers = (scheduler, _routes, pooler, _builder)
 
 
 class World:
@@ -54,10 +68,12 @@ class World:
         nodes: dict[str, Node] | None = None,
         replicated: bool | None = None,
         window_seconds: float | None = None,
+        mix: Mix | None = None,
     ) -> None:
         self.random = random = Random(seed)
         self.timeline = timeline = Timeline()
         self.log = log = Log(lambda: timeline.now)
+        self.mix = mix = mix or mixed(random)
         self.rates = rates = rates or _rates(random)
         three = random.random() < 0.5
         self.bus = bus = Bus(log, timeline, random, rates, replicated=three if replicated is None else replicated)
@@ -65,31 +81,56 @@ class World:
         self.instances: list[Instance[Any]] = [
             Instance(service, f"{service.name}-{number}", around, flaws)
             for make in services
-            for number, service in enumerate((make(), make()))
+            for number, service in enumerate(_instances(make, mix, random))
         ]
         nodes = nodes or _nodes(random)
         self.agents = [Agent(name, node, around, rates, self._telemetry) for name, node in nodes.items()]
-        self.proxies = [Proxy(f"edge-{number}", around, rates, self._telemetry) for number in range(2)]
-        self.users = Users(log, timeline, random, list(nodes))
-        self.trouble = Trouble(timeline, random, self.instances, self.agents, self.proxies, self.users)
+        self._builds = BuildUsers(log, timeline, random, 10) if mix.builds else None
+        self._functions = FunctionUsers(log, timeline, random, 5, 5) if mix.functions else None
+        self.users = Users(log, timeline, random, list(nodes), mix, self._builds)
+        scaled = self.users.environments[:3] if mix.scaling else ()
+        self.visitors = Visitors(log, timeline, random, rates, scaled)
+        self.proxies = [Proxy(f"edge-{n}", around, rates, self._telemetry, self.visitors) for n in range(2)]
+        self.workers = Workers(around, rates, self._telemetry) if mix.builds else None
+        self.trouble = Trouble(
+            log, timeline, random, self.instances, self.agents, self.proxies, self.users, self.workers
+        )
         window = random.choice((60.0, 100.0, 1e6)) if window_seconds is None else window_seconds
         for instance in self.instances:
             instance.longest_absence_seconds = window / 2
         self.keeper = Keeper(log, random, self.instances, window)
-        self.safety = Invariants(log, NoStopUnderTraffic(self.proxies, lambda: timeline.seconds))
-        self.convergence = Convergence(log, self.safety.view, self.instances, self.agents, self.proxies)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Who sees everything that is stored at once: what checks it, and who is told of it."""
+        log = self.log
+        self.safety = Invariants(log, NoStopUnderTraffic(self.proxies, lambda: self.timeline.seconds))
+        self.convergence = Convergence(
+            log, self.safety.view, self.instances, self.agents, self.proxies, self.visitors, self.mix
+        )
         log.watch(self.safety)
+        if self.mix.functions:
+            log.watch(MembersAreMeant(log))
+        if self._builds is not None and self.workers is not None:
+            self.convergence.expect_builds(self._builds.pool, self.workers)
         OneReplicaOfAVolume(self.agents)
-        self._deliver_assignments()
+        for agent in self.agents:
+            agent.usage = self.visitors.percent
+        self._tell_agents()
 
     def run(self) -> None:
         """Troubles for a while, then none; then all must come to order."""
         self.start()
-        self.users.begin()
+        users = [self.users, self._builds, self._functions, self.visitors]
+        for each in users:
+            if each is not None:
+                each.begin()
         self.trouble.begin()
         self.timeline.run(FAULTY_SECONDS)
         self.rates.calm()
-        self.users.rest()
+        for each in users:
+            if each is not None:
+                each.rest()
         self.trouble.end()
         self.converge()
 
@@ -130,19 +171,30 @@ class World:
                     raise Violation("7", f"{service.name} would do this after a restart: {decision.outcome}")
 
     def _telemetry(self, sample: Sample) -> None:
+        """Only a leader listens."""
         for instance in self.instances:
-            if instance.up and sample.source in instance.service.observes:
+            if instance.up and instance.leading and sample.source in instance.service.observes:
                 instance.later(self.random.uniform(0.001, 0.05), _observing(instance, sample))
 
-    def _deliver_assignments(self) -> None:
+    def _tell_agents(self) -> None:
         agents = {agent.name: agent for agent in self.agents}
 
         def deliver(stored: Any) -> None:
             for message in stored:
                 if message.kind is ASSIGNMENT and message.key[0] in agents:
                     agents[message.key[0]].notify(message)
+                elif message.kind in (SNAPSHOT_ORDER, SNAPSHOT_PRUNE) and message.key[0] in agents:
+                    agents[message.key[0]].snapshots.look_soon()
 
         self.log.watch(deliver)
+
+
+def _instances(make: Callable[[], Service[Any]], mix: Mix, random: Random) -> list[Service[Any]]:
+    """A leader, and mostly a standby; not of a service that has nothing to do in this world."""
+    service = make()
+    idle = (service.name == "builder" and not mix.builds) or (service.name == "pooler" and not mix.functions)
+    alone = idle or (service.name != "scheduler" and random.random() < 0.3)
+    return [service] if alone else [service, make()]
 
 
 def _observing(instance: Instance[Any], sample: Sample) -> Callable[[], None]:
