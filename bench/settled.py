@@ -93,22 +93,24 @@ def nodes(history: History, count: int) -> None:
 
 def environments(history: History, count: int) -> None:
     """Environments of five replicas with one release each; nothing is deployed yet."""
-    spec = ServiceSpec(
+    for number in range(count):
+        key, spec = environment_key(number), spec_of(number)
+        history.write(subjects.ENVIRONMENT, key, Environment(replicas=Replicas(min=REPLICAS), service=spec))
+        history.write(subjects.RELEASE, (*key, "1"), Release(image="exec:shop", service=spec))
+    history.rest()
+
+
+def spec_of(number: int) -> ServiceSpec:
+    """What an environment runs: no two run quite the same."""
+    return ServiceSpec(
         resources=Resources(cpu_millis=100, memory_mb=256),
         run=RunSpec(
             command=("python", "-m", "shop.web"),
-            env={"POOL": POOLS[0], "LOG_LEVEL": "info"},
+            env={"APP": f"app-{number}", "POOL": POOLS[0], "LOG_LEVEL": "info"},
             ports=(PortSpec(name="http", container_port=8080),),
             healthcheck=Healthcheck(path="/healthz"),
         ),
     )
-    environment = Environment(replicas=Replicas(min=REPLICAS), service=spec)
-    release = Release(image="exec:shop", service=spec)
-    for number in range(count):
-        key = environment_key(number)
-        history.write(subjects.ENVIRONMENT, key, environment)
-        history.write(subjects.RELEASE, (*key, "1"), release)
-    history.rest()
 
 
 def environment_key(number: int) -> Key:
