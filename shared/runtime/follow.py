@@ -19,14 +19,14 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import structlog
 
 from shared import codec, subjects
 from shared.model.live import Demand, ProxySample
 from shared.runtime.bus import Bus
-from shared.runtime.follower import Follower, Restarted
+from shared.runtime.follower import Follower, Message, Restarted
 from shared.runtime.paced import Paced
 from shared.runtime.route_table import RouteTable, RouteVersion, match, read_cache, write_cache
 from shared.subjects import ROUTE_SUBJECTS
@@ -45,6 +45,16 @@ RELOAD_SECONDS = (0.5, 30.0)
 
 DemandNow = Callable[[], Mapping[str, Demand]]
 """The load by environment (`project/app/environment`), asked for each acknowledgement."""
+
+
+class Source(Protocol):
+    """Where the messages come from: a `Follower`."""
+
+    caught_up: bool
+
+    async def next(self, timeout: float | None) -> list[Message] | Restarted: ...  # noqa: ASYNC109 - see `Follower`
+
+    def distrust(self, reason: str) -> None: ...
 
 
 class Report:
@@ -131,8 +141,15 @@ async def _end(connecting: asyncio.Future[Bus]) -> None:
 class _Session:
     """One consumer of routes: the table that is built, the version that is served, and what runs beside them."""
 
-    def __init__(self, name: str | None, cache: Path | None, report: Report) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        cache: Path | None,
+        report: Report,
+        reload_seconds: tuple[float, float] = RELOAD_SECONDS,
+    ) -> None:
         self.bus: Bus | None = None
+        self._reload_seconds = reload_seconds
         self._name = name
         self._cache = cache
         self._report = report
@@ -171,9 +188,9 @@ class _Session:
         except OSError as error:
             log.warning("the last version is not in the cache", path=str(self._cache), reason=str(error))
 
-    async def versions(self, follower: Follower) -> AsyncGenerator[RouteVersion, None]:
+    async def versions(self, follower: Source) -> AsyncGenerator[RouteVersion, None]:
         """Each version that is complete and whose digest agrees, if it differs from the one given before."""
-        delay = RELOAD_SECONDS[0]
+        delay, longest = self._reload_seconds
         while True:
             batch = await follower.next(None)
             if isinstance(batch, Restarted):
@@ -181,7 +198,7 @@ class _Session:
                 continue
             closed = [self._table.take(message) for message in batch]
             if self._table.verified and any(closed):
-                delay = RELOAD_SECONDS[0]
+                delay = self._reload_seconds[0]
                 self._say("")
                 version = self._table.version(self._given)
             elif follower.caught_up and self._table.empty and self._given is None:
@@ -194,7 +211,7 @@ class _Session:
             if follower.caught_up and self._table.broken:
                 self._say(f"version {self._table.number}: the digest of its records is not the manifest's")
                 await asyncio.sleep(delay)
-                delay = min(delay * 2, RELOAD_SECONDS[1])
+                delay = min(delay * 2, longest)
                 follower.distrust("the digest of the routes differs")
 
     def _say(self, error: str) -> None:
