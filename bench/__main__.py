@@ -11,9 +11,27 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import builder, day, durable, failover, flat, idle, intake, memory, placing, pooler, reaction, trace
+from bench import (
+    builder,
+    day,
+    durable,
+    failover,
+    flat,
+    following_herd,
+    following_routes,
+    idle,
+    intake,
+    memory,
+    placing,
+    pooler,
+    reaction,
+    scale,
+    trace,
+)
 from bench.harness import Figure, Group, Options, Row
 from bench.report import table, write
+from shared.runtime import logs
+from shared.runtime.settings import Settings
 
 WIDTH = 120
 RESULTS = Path(__file__).parent / "results.json"
@@ -26,10 +44,13 @@ GROUPS: Mapping[str, Group] = {
     "reaction": reaction.run,
     "intake": intake.run,
     "failover": failover.run,
+    "following": following_routes.run,
+    "herd": following_herd.run,
     "builder": builder.run,
     "pooler": pooler.run,
     "memory": memory.run,
     "idle": idle.run,
+    "scale": scale.run,
 }
 
 
@@ -41,6 +62,7 @@ def main(
     unknown = [name for name in only or [] if name not in GROUPS]
     if unknown:
         raise typer.BadParameter(f"{', '.join(unknown)}: the groups are {', '.join(GROUPS)}", param_hint="--only")
+    logs.configure(Settings(log_level="error"))  # servers are killed on purpose
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     rows: list[Row] = []
     for name in only or GROUPS:
