@@ -7,7 +7,7 @@
 atomically and fenced, then folded. `settle` tells the state that a pass is done: what it looked at needs no second look.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -124,6 +124,10 @@ def _nothing_contradicted(state: Any) -> Iterable[tuple[Version, str]]:
     return ()
 
 
+def _nothing_observed(state: Any, commit: Sequence[Version], now: datetime) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Service(Generic[State]):
     """One event processor.
@@ -155,3 +159,6 @@ class Service(Generic[State]):
     """Why a valid version of a kind that it keeps must not come into force, given the state; empty where it may."""
     contradicted: Callable[[State], Iterable[tuple[Version, str]]] = _nothing_contradicted
     """The versions that a load brought into the state and `refuses` would not have, with the reason."""
+    recall: Callable[[State, Sequence[Version], datetime], None] = _nothing_observed
+    """To make the decisions of a commit again: put back, from their explanations, what they had observed at that time. A
+    service that takes telemetry also leaves only what the commit is about to be looked at."""

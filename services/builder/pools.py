@@ -77,6 +77,9 @@ def decide_pool(state: State, name: str, now: datetime, room: int, decided: Sequ
         _clean(state, name, now, look)
     if not look.more and not decided:  # else those who wait are counted in the next pass, which sees them all
         look.drafts.append(_scaled(state, name, pool if exists else None, observations, left, now))
+    if unheard := _unheard(observations, now):
+        for draft in look.drafts:
+            draft.observation = {**draft.observation, **unheard}
     look.wakes += [at for each in observations if (at := each.until) is not None]
     look.wakes += [draft.wake_at for draft in look.drafts if draft.wake_at is not None]
     return look
@@ -194,8 +197,6 @@ def _scaled(
         draft.outcome = f"{before} → {wanted.replicas} workers: {reason}"
         draft.reasons = {"waiting": left, "workers": dict(sorted(states.items())), "replace": list(wanted.replace)}
         draft.change(subjects.WORKER_SCALE, (name,), scale)
-        silent = _silent(observations, now)
-        draft.observation = {"silent": silent} if silent else {}
     if pool is not None:
         _tell_of_waiting(draft, state, name, pool, observations, left)
     return draft
@@ -230,9 +231,11 @@ def waiting_since(state: State, name: str) -> datetime | None:
     return request.requested_at if request is not None else None
 
 
-def _silent(observations: list[Observation], now: datetime) -> list[str]:
-    """Those whose state rests on telemetry."""
-    return [each.name for each in observations if each.facts.silent_at is not None and each.facts.silent_at <= now]
+def _unheard(observations: list[Observation], now: datetime) -> dict[str, list[str]]:
+    """The workers that owed a heartbeat and sent none, and those whose lease ended for want of one with its token."""
+    silent = [each.name for each in observations if (at := each.facts.silent_at) is not None and at <= now]
+    unrenewed = [each.name for each in observations if (at := each.facts.lease_ends) is not None and at <= now]
+    return {name: found for name, found in (("silent", silent), ("unrenewed", unrenewed)) if found}
 
 
 def _clean(state: State, name: str, now: datetime, look: PoolLook) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from services.builder.commands import COMMANDS
 from services.builder.config import BuilderConfig
 from services.builder.decide import decide
+from services.builder.observed import recall
 from services.builder.queries import explain_query, pool_query, queue_query
 from services.builder.state import READS, SERVICE, State, attend, fold, observe, settle
 from shared import subjects
@@ -35,4 +36,5 @@ def service(config: BuilderConfig | None = None) -> Service[State]:
         attend=attend,
         queries={"queue": queue_query, "pool": pool_query, "explain": explain_query},
         commands=COMMANDS,
+        recall=recall,
     )

@@ -1,6 +1,9 @@
 """`steer replay`: make the decisions of the log again, and see that they are the same."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -8,55 +11,48 @@ import typer
 from services.builder.__main__ import config_of
 from services.builder.service import service as builder
 from services.cli.exits import Failed, Refused
+from services.cli.log_reading import commits, whole_log, whole_since
 from services.cli.output import Format, Output, as_json, line
-from services.cli.replaying import History, Replayed
+from services.cli.replaying import Replay, Replayed
 from services.cli.session import DEFAULT_DATA, Data, run, settings_for
-from services.cli.verifying import violations
 from services.pooler.service import service as pooler
 from services.routes.service import service as routes
 from services.scheduler.service import service as scheduler
-from shared.errors import Unavailable
-from shared.runtime.bus import Bus
-from shared.runtime.follower import Follower, Message, Restarted
+from shared.invariants.checks import Checks, every_check
+from shared.invariants.logged import Breach
+from shared.runtime.follower import Message
 from shared.runtime.settings import Settings
-from shared.runtime.streams import world_subjects
 from shared.service import Service
-
-SILENCE_SECONDS = 10.0
 
 
 def command(
     service: Annotated[str, typer.Argument(help="One service; left out, all of them.")] = "",
     *,
-    last: Annotated[int, typer.Option(help="The newest so many decisions of each.", min=1)] = 100,
+    last: Annotated[int | None, typer.Option(help="Only the newest so many decisions of each.", min=1)] = None,
+    at: Annotated[int | None, typer.Option(help="The log as it was at this sequence.", min=1)] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Also check what must hold at every point of the log.")
     ] = False,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
 ) -> None:
-    """Make the newest decisions again from the log, and compare them byte for byte with what was stored.
+    """Make the decisions of the log again, and compare them byte for byte with what was stored.
 
-    The settings of the services (STEER_CLUSTER_DOMAIN and its kin) have to be those that they ran with. What was decided
-    on telemetry is counted and left out. Exit code 1: something differs, or does not hold.
+    The settings of the services (STEER_CLUSTER_DOMAIN and its kin) have to be those that they ran with. What is older
+    than the window is left out: some of what it rests on was trimmed. Exit code 1: something differs, or does not hold.
     """
-    chosen = [each for each in services(settings_for(data)) if service in ("", each.name)]
+    settings = settings_for(data)
+    chosen = [each for each in services(settings) if service in ("", each.name)]
     if not chosen:
         raise Refused(f"{service!r} is none of scheduler, pooler, builder, routes")
-
-    async def work(bus: Bus) -> list[Message]:
-        return await whole_log(bus)
-
-    messages = run(work, data)
-    replayed = {each.name: list(History(each, messages).replay(last)) for each in chosen}
-    broken = violations(messages) if verify else []
+    messages = [message for message in run(whole_log, data) if at is None or message.sequence <= at]
+    told = replay(chosen, messages, settings.window_seconds, verify=verify, last=last)
     if output is Format.JSON:
-        as_json({"services": {name: _summary(found) for name, found in replayed.items()}, "violations": broken})
+        as_json(_as_values(told))
     else:
-        _tell(replayed, broken, verify)
-    wrong = sum(bool(each.differences) for found in replayed.values() for each in found)
-    if wrong or broken:
-        raise Failed(f"{wrong} decisions differ, {len(broken)} invariants do not hold")
+        _tell(told, verify)
+    if told.different or told.breaches:
+        raise Failed(f"{len(told.different)} decisions differ, {len(told.breaches)} times an invariant does not hold")
 
 
 def services(settings: Settings) -> tuple[Service[Any], ...]:
@@ -64,45 +60,74 @@ def services(settings: Settings) -> tuple[Service[Any], ...]:
     return scheduler(), pooler(), builder(config_of(settings)), routes(settings.cluster_domain)
 
 
-async def whole_log(bus: Bus) -> list[Message]:
-    """Every message that is kept, in its order."""
-    follower = Follower(bus, world_subjects(), start=1)
-    await follower.start()
-    messages: list[Message] = []
-    try:
-        while not follower.caught_up:
-            batch = await follower.next(SILENCE_SECONDS)
-            if isinstance(batch, Restarted):
-                messages.clear()
-            elif not batch and not follower.caught_up:
-                raise Unavailable("the log does not answer")
-            else:
-                messages += batch
-    finally:
-        await follower.stop()
-    return messages
+@dataclass(slots=True)
+class Told:
+    """What came of it: the decisions of each service, and what does not hold."""
+
+    since: datetime | None
+    decisions: dict[str, deque[Replayed]]
+    breaches: list[Breach] = field(default_factory=list)
+
+    @property
+    def different(self) -> list[Replayed]:
+        return [each for found in self.decisions.values() for each in found if each.differences]
 
 
-def _summary(found: Sequence[Replayed]) -> dict[str, Any]:
-    different = [each for each in found if each.differences]
-    return {
-        "same": sum(each.differences == () for each in found),
-        "left_out": sum(each.differences is None for each in found),
-        "different": [
-            {"sequence": each.sequence, "subject": each.subject, "differences": each.differences} for each in different
-        ],
+def replay(
+    chosen: Iterable[Service[Any]],
+    messages: Sequence[Message],
+    window_seconds: float,
+    *,
+    verify: bool = False,
+    last: int | None = None,
+) -> Told:
+    """Lead services through the log, all of its invariants with them."""
+    since = whole_since(messages, window_seconds)
+    replays = [Replay(each, since) for each in chosen]
+    checks = Checks(every_check() if verify else ())
+    told = Told(since, {each.service.name: deque(maxlen=last) for each in replays})
+    for commit in commits(messages):
+        for each in replays:
+            told.decisions[each.service.name] += each.take(commit)
+        if verify:
+            broken = checks.take(commit)
+            told.breaches += broken if since is None or commit[-1].at >= since else []
+    return told
+
+
+def _counts(found: Iterable[Replayed]) -> dict[str, int]:
+    counts = {"same": 0, "different": 0, "left_out": 0}
+    for each in found:
+        counts["left_out" if each.differences is None else "different" if each.differences else "same"] += 1
+    return counts
+
+
+def _as_values(told: Told) -> dict[str, Any]:
+    services = {
+        name: {
+            **_counts(found),
+            "different": [
+                {"sequence": each.sequence, "subject": each.subject, "differences": each.differences}
+                for each in found
+                if each.differences
+            ],
+        }
+        for name, found in told.decisions.items()
     }
+    return {"services": services, "violations": [breach._asdict() for breach in told.breaches]}
 
 
-def _tell(replayed: dict[str, list[Replayed]], broken: Sequence[str], verify: bool) -> None:
-    for name, found in replayed.items():
-        told = _summary(found)
-        line(f"{name}: {told['same']} the same, {len(told['different'])} different, {told['left_out']} left out")
-        for each in told["different"]:
-            line(f"  {each['subject']} at {each['sequence']}")
-            for difference in each["differences"]:
+def _tell(told: Told, verify: bool) -> None:
+    for name, found in told.decisions.items():
+        counts = _counts(found)
+        left_out = f", {counts['left_out']} older than the window" if counts["left_out"] else ""
+        line(f"{name}: {counts['same']} decisions the same, {counts['different']} different{left_out}")
+        for each in found:
+            if each.differences:
+                line(f"  {each.subject} at {each.sequence}", style="red")
+            for difference in each.differences or ():
                 line(f"    {difference}")
     if verify:
-        line(f"invariants: {len(broken)} do not hold")
-    for text in broken:
-        line(f"  {text}")
+        line(f"invariants: {f'{len(told.breaches)} times one does not hold' if told.breaches else 'all hold'}")
+    for breach in told.breaches:
+        line(f"  {breach.subject} at {breach.sequence}: {breach.detail} (invariant {breach.invariant})")

@@ -5,6 +5,7 @@ from functools import partial
 from services.routes.decide import decide, settle
 from services.routes.queries import QUERIES
 from services.routes.state import State, attend, fold, observe
+from services.routes.versions import recall
 from services.routes.world import FOREIGN, SERVICE
 from shared import subjects
 from shared.service import Service
@@ -36,5 +37,6 @@ def service(cluster_domain: str = "") -> Service[State]:
         settle=settle,
         observe=observe,
         attend=attend,
+        recall=recall,
         queries=QUERIES,
     )

@@ -10,7 +10,7 @@ bodies are not those that we would write: all of them are then written once more
 written with a manifest even if no route changed, so that what waits for it always ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -29,6 +29,7 @@ from shared.model.route import (
     Routed,
     RouteManifest,
 )
+from shared.service import Version
 from shared.subjects import Kind
 
 SPACING = timedelta(milliseconds=50)
@@ -58,6 +59,11 @@ def opens_at(state: State, now: datetime) -> datetime:
     if state.published_at is None or state.quiet or unclosed(state):
         return now
     return max(now, state.published_at + SPACING)
+
+
+def recall(state: State, commit: Sequence[Version], now: datetime) -> None:
+    """What went out had its time: that is in the log, and nothing is spaced when it is decided again."""
+    state.quiet = True
 
 
 def number(state: State) -> int:

@@ -73,11 +73,13 @@ def _condition(state: State, name: str, before: NodeStatus | None, losing: int, 
     since = max(heard or state.attended_at, state.tables[subjects.NODE][(name,)].at)
     limits = Silence.of(state)
     silent = draft.now - since
-    draft.observation.update(heard_at=heard.isoformat() if heard else None, silent_seconds=silent.total_seconds())
+    draft.observation.update(attended_at=state.attended_at, heard_at=heard, silent_seconds=silent.total_seconds())
     if silent < limits.suspect_after:
         draft.wake(since + limits.suspect_after)
         return ("alive", "heard") if heard is not None else (before.state, before.reason)
     down_at = since + limits.down_after
+    if draft.now >= down_at and before.state != "down":
+        draft.observation["losing"] = losing
     if draft.now >= down_at and _mass_loss(state, losing) and before.state != "down":
         down_at += timedelta(seconds=MASS_LOSS_EXTRA_SECONDS)
         if draft.now < down_at:
@@ -101,8 +103,8 @@ def _tell_mass_loss(state: State, losing: int, draft: Draft) -> None:
 
 def losing(state: State, now: datetime) -> int:
     """How many nodes are being lost just now; a walk over the nodes, for the passes that have to judge one."""
-    if state.attended_at is None:
-        return 0
+    if state.losing is not None or state.attended_at is None:
+        return state.losing or 0
     limits = Silence.of(state)
     count = 0
     for key, version in state.tables[subjects.NODE].items():

@@ -226,14 +226,19 @@ def _proxies_behind(routed: Routed | None, draft: Draft) -> tuple[list[str], dat
     if routed is None or state.attended_at is None:
         return [], None
     behind = []
-    seen: dict[str, Any] = {}
+    seen: dict[str, int] = {}
+    errors: dict[str, str] = {}
     for name, heard in sorted(state.proxies.items()):
         until = heard.at + timedelta(seconds=PROXY_LIVE_SECONDS)
         if draft.now >= until:
             continue
         seen[name] = heard.version
+        if heard.error:
+            errors[name] = heard.error
         if heard.version < routed.version or heard.error:
             behind.append(f"{name}: {heard.error}" if heard.error else name)
             draft.wake(until)
-    draft.observation["proxies"] = seen
+    draft.observation.update({"attended_at": state.attended_at, "proxies": seen})
+    if errors:
+        draft.observation["errors"] = errors
     return behind, state.attended_at + timedelta(seconds=PROXY_LIVE_SECONDS)

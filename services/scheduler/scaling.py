@@ -12,13 +12,14 @@ Formulas: reference sections 8 to 10. To none, in any policy, only after the who
 request, the last change, and the first health. An `Activation` wakes what is cold, compared by sequence.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any, Literal
 
 from services.scheduler.draft import Draft
+from services.scheduler.observed import demand_of
 from services.scheduler.policy import Policy, floor, policy_of
 from services.scheduler.replicas import Replica
 from services.scheduler.state import State
@@ -49,7 +50,6 @@ class Load:
     last_request_at: datetime | None = None
     proxies: int = 0
     complete: bool = True
-    seen: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def rescale(this: Scaling, *, frozen: bool = False) -> int:
         draft.wake(draft.now + RESOURCE_INTERVAL)
         return _resource(this, load, effective)
     if this.service.scale_to_zero and effective and _idle(this, load):
-        return _write(this, 0, policy, f"no request for {_idle_time(this).total_seconds():.0f} s", load)
+        return _write(this, 0, policy, f"no request for {_idle_time(this).total_seconds():.0f} s")
     return _concurrency(this, load, effective) if policy == "concurrency" else effective
 
 
@@ -112,7 +112,7 @@ def _concurrency(this: Scaling, load: Load, effective: int) -> int:
     wanted = this.clamp(ceil(load.total / this.service.max_concurrency))
     reason = f"demand {load.total}, {this.service.max_concurrency} each"
     if wanted > effective:
-        return _write(this, wanted, "concurrency", reason, load)
+        return _write(this, wanted, "concurrency", reason)
     if max(1, wanted) < effective:
         down = max(1, wanted)
         return _hold(this, down, effective, CONCURRENCY_HOLD, timedelta(), "concurrency", reason, load)
@@ -140,7 +140,7 @@ def _woken(this: Scaling) -> int:
     demand = max(record.parked, load.total)
     by_demand = ceil(demand / this.service.max_concurrency) if this.service.max_concurrency else 0
     wanted = min(max(1, this.spec.replicas.min, by_demand), max(1, this.most))
-    return _write(this, wanted, "activation", f"activated by {latest.key[0]}, {demand} waiting", load)
+    return _write(this, wanted, "activation", f"activated by {latest.key[0]}, {demand} waiting")
 
 
 def load_of(state: State, key: Key, draft: Draft) -> Load:
@@ -148,10 +148,13 @@ def load_of(state: State, key: Key, draft: Draft) -> Load:
     name = "/".join(key)
     total, rps, last, live, complete = 0, 0.0, None, 0, True
     seen: dict[str, Any] = {}
+    quiet = []
     for proxy, heard in sorted(state.proxies.items()):
         age = draft.now - heard.at
         if age >= PROXY_LIVE:
-            complete = complete and age >= GAP
+            if age < GAP:
+                complete = False
+                quiet.append(proxy)
             continue
         live += 1
         demand = heard.demand.get(name) or Demand()
@@ -161,10 +164,13 @@ def load_of(state: State, key: Key, draft: Draft) -> Load:
         rps += demand.rps
         if demand.last_request_at is not None:
             last = max(last or demand.last_request_at, demand.last_request_at)
-        seen[proxy] = {"inflight": demand.inflight, "parked": demand.parked, "rps": demand.rps}
+        seen[proxy] = demand_of(demand)
     if state.attended_at is None or draft.now < state.attended_at + PROXY_LIVE:
         complete = False
-    return Load(total, rps, last, live, complete, seen)
+    draft.observation.update({"attended_at": state.attended_at, "demand": seen})
+    if quiet:
+        draft.observation["quiet_proxies"] = quiet
+    return Load(total, rps, last, live, complete)
 
 
 def _idle(this: Scaling, load: Load) -> bool:
@@ -182,6 +188,7 @@ def _idle(this: Scaling, load: Load) -> bool:
         since.append(load.last_request_at)
     if (busy := state.busy_at.get(this.key)) is not None:
         since.append(busy)
+        draft.observation["busy_at"] = busy
     if not since:
         return False
     at = max(since) + _idle_time(this)
@@ -202,7 +209,7 @@ def _resource(this: Scaling, load: Load, effective: int) -> int:
         if scale is not None and (until := scale.changed_at + RESOURCE_COOLDOWN) > this.draft.now:
             this.draft.wake(until)
             return effective
-        return _write(this, up[0], "resource", up[1], load)
+        return _write(this, up[0], "resource", up[1])
     low = _resource_target(this, load, LOW_BAND, missing_at_target=True)
     if down[0] < effective and low is not None and low[0] < effective and load.complete:
         return _hold(this, down[0], effective, RESOURCE_HOLD, RESOURCE_COOLDOWN, "resource", down[1], load)
@@ -240,6 +247,7 @@ def _resource_target(this: Scaling, load: Load, band: float, *, missing_at_targe
 def _usage(this: Scaling, ready: Sequence[Replica]) -> list[tuple[float, float]]:
     """Percent of a core's share and of the reserved memory for each replica with a fresh sample."""
     found = []
+    seen: dict[str, tuple[float, float]] = {}
     for item in ready:
         heard = this.draft.state.samples.get(item.node)
         if heard is None or this.draft.now - heard.at > USAGE_LIVE_INTERVALS * timedelta(
@@ -248,7 +256,10 @@ def _usage(this: Scaling, ready: Sequence[Replica]) -> list[tuple[float, float]]
             continue
         usage = heard.instances.get(item.id)
         if usage is not None:
+            seen[item.id] = (float(usage.cpu_percent), float(usage.memory_mb))
             found.append((usage.cpu_percent, 100 * usage.memory_mb / item.assignment.resources.effective().memory_mb))
+    if seen:
+        this.draft.observation["usage"] = seen
     return found
 
 
@@ -280,7 +291,7 @@ def _hold(
     if draft.now < at:
         draft.wake(at)
         return effective
-    return _write(this, max(wanted, scale.low_peak), policy, reason, load)
+    return _write(this, max(wanted, scale.low_peak), policy, reason)
 
 
 def _release_hold(this: Scaling) -> None:
@@ -296,7 +307,6 @@ def _write(
     wanted: int,
     policy: Literal["resource", "concurrency", "idle", "activation"],
     reason: str,
-    load: Load,
 ) -> int:
     draft = this.draft
     before = effective_replicas(draft.state, this.key, this.spec, this.service)
@@ -311,5 +321,4 @@ def _write(
     draft.change(subjects.SCALE, this.key, record)
     draft.outcomes.append(f"scale {before} → {wanted}: {reason}")
     draft.reasons["scale"] = {"from": before, "to": wanted, "policy": policy, "reason": reason}
-    draft.observation["demand"] = dict(load.seen)
     return wanted

@@ -5,6 +5,7 @@ from services.scheduler.drain_query import drain_query
 from services.scheduler.immutable import contradicted, refuses
 from services.scheduler.indexes import fold
 from services.scheduler.looks import settle
+from services.scheduler.observed import recall
 from services.scheduler.queries import explain_query, place_query, state_query
 from services.scheduler.state import READS, SERVICE, State
 from services.scheduler.telemetry import attend, observe
@@ -42,5 +43,6 @@ def service() -> Service[State]:
         deletes=(subjects.INSTANCE,),
         refuses=refuses,
         contradicted=contradicted,
+        recall=recall,
         queries={"place": place_query, "drain": drain_query, "state": state_query, "explain": explain_query},
     )

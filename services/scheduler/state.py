@@ -106,6 +106,8 @@ class State:
         self.busy_at: dict[Key, datetime] = {}
         """When a proxy last reported requests in an environment."""
         self.attended_at: datetime | None = None
+        self.losing: int | None = None
+        """How many nodes were being lost when a decision was made that is made again; None = they are counted."""
         # what has to be looked at, and when
         self.templates: dict[Key, tuple[int, str, tuple[str, ...], Template]] = {}
         """A memo: the template of a release, with what it was made of; see `template_of`."""

@@ -27,6 +27,7 @@ from shared.model.live import BuildSample
 from shared.model.service import DecisionRecord
 from shared.service import Change, Decision, Plan, Sample, Version
 from shared.subjects import Key, Kind
+from tests.unit.made_again import MadeAgain
 
 M = TypeVar("M", bound=BaseModel)
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
@@ -53,6 +54,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.state = State(self.config)
+        self.again = MadeAgain(service(self.config))
         attend(self.state, self.now)
         if self.pool is not None:
             self.publish(subjects.BUILD_POOL, (POOL,), self.pool)
@@ -64,6 +66,7 @@ class World:
         version = Version(kind, key, self.sequence, record, self.now)
         self.log.append(version)
         fold(self.state, version)
+        self.again.fold(version)
         return self.sequence
 
     def commit(self, decisions: Iterable[Decision]) -> None:
@@ -91,6 +94,7 @@ class World:
         plan = decide(self.state, self.now)
         assert decide(self.state, self.now) == plan, "a pass changed the state"
         assert plan.size <= 1000
+        self.again.check(plan, self.now)
         self.commit(plan.decisions)
         settle(self.state, plan, self.now)
         self.wake_at = plan.wake_at

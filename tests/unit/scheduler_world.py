@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from services.scheduler.decide import decide
 from services.scheduler.indexes import fold
 from services.scheduler.looks import settle
+from services.scheduler.service import service
 from services.scheduler.state import SERVICE, State
 from services.scheduler.telemetry import attend, observe
 from shared import subjects
@@ -23,6 +24,7 @@ from shared.model.run import Resources, RunSpec
 from shared.model.service import DecisionRecord, Notice
 from shared.service import Change, Plan, Sample, Version
 from shared.subjects import Key, Kind
+from tests.unit.made_again import MadeAgain
 
 M = TypeVar("M", bound=BaseModel)
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
@@ -42,6 +44,7 @@ class World:
     sequence: int = 0
     log: list[tuple[int, Change]] = field(default_factory=list)
     wake_at: datetime | None = None
+    again: MadeAgain = field(default_factory=lambda: MadeAgain(service()))
 
     def __post_init__(self) -> None:
         attend(self.state, self.now)
@@ -49,7 +52,9 @@ class World:
     def publish(self, kind: Kind, key: Key, record: BaseModel | None) -> int:
         self.sequence += 1
         self.log.append((self.sequence, Change(kind, key, record)))
-        fold(self.state, Version(kind, key, self.sequence, record, self.now))
+        version = Version(kind, key, self.sequence, record, self.now)
+        fold(self.state, version)
+        self.again.fold(version)
         return self.sequence
 
     def step(self) -> Plan:
@@ -57,6 +62,7 @@ class World:
         plan = decide(self.state, self.now)
         assert decide(self.state, self.now) == plan, "a pass changed the state"
         assert plan.size <= 1000
+        self.again.check(plan, self.now)
         for decision in plan.decisions:
             unfenced = decision.explain or any(change.expected is None for change in decision.changes)
             assert unfenced, f"no message of {decision.outcome!r} can carry the fence"
