@@ -16,6 +16,15 @@ function term(subject, payload) {
   return BigInt(`0x${hash}`);
 }
 
+// What cannot be read counts in the digest, but routes nothing.
+function parsed(payload) {
+  try {
+    return JSON.parse(Buffer.from(payload).toString());
+  } catch {
+    return undefined;
+  }
+}
+
 export class RouteTable {
   constructor() {
     this.records = new Map(); // subject -> { term, record }
@@ -30,8 +39,9 @@ export class RouteTable {
       this.waiting.push([subject, payload, deleted]);
       return undefined;
     }
+    const manifest = parsed(payload);
+    if (!manifest) return undefined;
     for (const each of this.waiting.splice(0)) this.put(...each);
-    const manifest = JSON.parse(Buffer.from(payload).toString());
     this.version = manifest.version;
     return manifest;
   }
@@ -41,7 +51,7 @@ export class RouteTable {
     if (before) this.sum = (this.sum - before.term + MODULUS) % MODULUS;
     this.records.delete(subject);
     if (deleted) return;
-    const each = { term: term(subject, payload), record: JSON.parse(Buffer.from(payload).toString()) };
+    const each = { term: term(subject, payload), record: parsed(payload) };
     this.records.set(subject, each);
     this.sum = (this.sum + each.term) % MODULUS;
   }
@@ -52,7 +62,8 @@ export class RouteTable {
 
   get hosts() {
     const subjects = [...this.records.keys()].filter((subject) => subject.startsWith("steer.route.host."));
-    return subjects.map((subject) => this.records.get(subject).record).sort((a, b) => (a.hostname < b.hostname ? -1 : 1));
+    const records = subjects.map((subject) => this.records.get(subject).record).filter((record) => record);
+    return records.sort((a, b) => (a.hostname < b.hostname ? -1 : 1));
   }
 }
 

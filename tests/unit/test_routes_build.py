@@ -1,7 +1,8 @@
-"""What is routed where: hosts, endpoints, ports, policy. The scenarios of the reference's TestRoutes* come first."""
+"""What is routed where: hosts, endpoints, ports, policy. The reference's tests, under their names, come first."""
 
 import pytest
 
+from services.routes.snapshot import pieces, take
 from shared import subjects
 from shared.model.assignment import WorkloadRef
 from shared.model.domain import Middleware
@@ -10,45 +11,101 @@ from shared.model.run import PortSpec
 from tests.routing import ENV, World, serving, spec
 
 
-def test_an_environment_gets_its_domain_and_its_implicit_host_with_address_and_generation() -> None:
-    world = World("example.net")
-    world.environment()
-    world.node("n1", "10.90.0.7")
-    world.release("1")
-    world.replica("web-1")
-    world.promote("1", generation=4)
-    world.domain_of("main", "shop.example.com", middleware=Middleware(compress=True))
-    world.publish()
+class TestRoutesBuild:
+    def test_an_environment_gets_its_domain_and_its_implicit_host_with_address_and_generation(self) -> None:
+        world = World("example.net")
+        world.environment()
+        world.node("n1", "10.90.0.7")
+        world.release("1")
+        world.replica("web-1")
+        world.promote("1", generation=4)
+        world.domain_of("main", "shop.example.com", middleware=Middleware(compress=True))
+        world.publish()
 
-    custom, implicit = world.host("shop.example.com"), world.host("web-production.example.net")
-    assert custom and implicit
-    assert world.addresses("shop.example.com") == world.addresses("web-production.example.net") == ["10.90.0.7:30001"]
-    assert custom.routes[0].route_generation == implicit.routes[0].route_generation == 4
-    assert custom.routes[0].middleware == Middleware(compress=True)
-    assert implicit.routes[0].middleware is None
-    assert (custom.routes[0].domain, implicit.routes[0].domain) == ("shop/main", "")
-
-
-def test_the_rate_limit_is_on_both_kinds_of_host() -> None:
-    world = serving()
-    limit = RateLimit(requests_per_second=10, burst=20)
-    world.release("2", spec(rate_limit=limit))
-    world.promote("2")
-    world.publish()
-    for name in ("shop.example.com", "web-production.example.net"):
-        host = world.host(name)
-        assert host and host.routes[0].rate_limit == limit
+        custom, implicit = world.host("shop.example.com"), world.host("web-production.example.net")
+        assert custom and implicit
+        for host in (custom, implicit):
+            assert world.addresses(host.hostname) == ["10.90.0.7:30001"]
+        assert custom.routes[0].route_generation == implicit.routes[0].route_generation == 4
+        assert custom.routes[0].middleware == Middleware(compress=True)
+        assert implicit.routes[0].middleware is None
+        assert (custom.routes[0].domain, implicit.routes[0].domain) == ("shop/main", "")
+        whole = take(world.state)
+        assert whole and b'"cert_hosts":["shop.example.com","web-production.example.net"]' in b"".join(pieces(whole))
 
 
-def test_a_promotion_swaps_the_endpoints() -> None:
-    world = serving()
-    world.node("n2")
-    world.release("2")
-    world.replica("web-2", "n2", release="2")
-    assert world.publish() == []
-    world.promote("2")
-    world.publish()
-    assert world.addresses("shop.example.com") == ["10.0.0.2:30001"]
+class TestRoutesRateLimitOnBothRouteKinds:
+    def test_the_rate_limit_is_on_both_kinds_of_host(self) -> None:
+        world = serving()
+        limit = RateLimit(requests_per_second=10, burst=20)
+        world.release("2", spec(rate_limit=limit))
+        world.promote("2")
+        world.publish()
+        for name in ("shop.example.com", "web-production.example.net"):
+            host = world.host(name)
+            assert host and host.routes[0].rate_limit == limit
+
+
+class TestRoutesPromoteSwapsEndpoints:
+    def test_a_promotion_swaps_the_endpoints(self) -> None:
+        world = serving()
+        world.node("n2")
+        world.release("2")
+        world.replica("web-2", "n2", release="2")
+        assert world.publish() == []
+        world.promote("2")
+        world.publish()
+        assert world.addresses("shop.example.com") == ["10.0.0.2:30001"]
+
+
+class TestRoutesUnhealthyDropped:
+    def test_an_unhealthy_replica_is_dropped(self) -> None:
+        world = serving()
+        world.report("web-1", state="unhealthy")
+        world.publish()
+        assert world.addresses("shop.example.com") == []
+
+
+class TestRoutesNodeDownDropped:
+    def test_a_replica_of_a_node_that_is_down_is_dropped_and_comes_back_with_it(self) -> None:
+        world = serving()
+        world.node_status("n1", "down")
+        world.publish()
+        assert world.addresses("shop.example.com") == []
+        world.node_status("n1", "alive")
+        world.publish()
+        assert world.addresses("shop.example.com") == ["10.0.0.1:30001"]
+
+
+class TestRoutesL4AndInternal:
+    def test_public_ports_and_internal_services_list_their_endpoints(self) -> None:
+        world = serving()
+        ports = (
+            PortSpec(name="http", container_port=8080),
+            PortSpec(name="db", container_port=5432, protocol="tcp", public_l4_port=15432),
+            PortSpec(name="dns", container_port=53, protocol="udp", public_l4_port=5353),
+        )
+        world.release("2", spec(ports))
+        world.assign("web-2", release="2")
+        world.report("web-2", ports={"http": 31000, "db": 31001, "dns": 31002})
+        world.promote("2")
+        world.publish()
+
+        db, dns, internal = world.l4(15432), world.l4(5353), world.internal()
+        assert db and dns and internal
+        assert (db.protocol, [endpoint.address for endpoint in db.endpoints]) == ("tcp", ["10.0.0.1:31001"])
+        assert (dns.protocol, [endpoint.address for endpoint in dns.endpoints]) == ("udp", ["10.0.0.1:31002"])
+        assert internal.fqdn == "web.production.shop.internal."
+        assert [(port.name, port.port, port.protocol) for port in internal.ports] == [
+            ("http", 8080, "tcp"), ("db", 5432, "tcp"), ("dns", 53, "udp"),
+        ]  # fmt: skip
+        assert [port.endpoints[0].address for port in internal.ports] == [
+            "10.0.0.1:31000", "10.0.0.1:31001", "10.0.0.1:31002",
+        ]  # fmt: skip
+
+        world.promote("1")
+        world.publish()
+        assert world.l4(15432) is None
 
 
 def test_a_new_deployment_of_the_same_release_swaps_the_endpoints_too() -> None:
@@ -64,57 +121,10 @@ def test_a_new_deployment_of_the_same_release_swaps_the_endpoints_too() -> None:
     assert world.addresses("shop.example.com") == ["10.0.0.1:30002"]
 
 
-def test_an_unhealthy_replica_is_dropped() -> None:
-    world = serving()
-    world.report("web-1", state="unhealthy")
-    world.publish()
-    assert world.addresses("shop.example.com") == []
-
-
-def test_a_replica_of_a_node_that_is_down_is_dropped_and_comes_back_with_it() -> None:
-    world = serving()
-    world.node_status("n1", "down")
-    world.publish()
-    assert world.addresses("shop.example.com") == []
-    world.node_status("n1", "alive")
-    world.publish()
-    assert world.addresses("shop.example.com") == ["10.0.0.1:30001"]
-
-
 def test_a_node_that_is_suspected_keeps_its_endpoints() -> None:
     world = serving()
     world.node_status("n1", "suspect")
     assert world.publish() == []
-
-
-def test_public_ports_and_internal_services_list_their_endpoints() -> None:
-    world = serving()
-    ports = (
-        PortSpec(name="http", container_port=8080),
-        PortSpec(name="db", container_port=5432, protocol="tcp", public_l4_port=15432),
-        PortSpec(name="dns", container_port=53, protocol="udp", public_l4_port=5353),
-    )
-    world.release("2", spec(ports))
-    world.assign("web-2", release="2")
-    world.report("web-2", ports={"http": 31000, "db": 31001, "dns": 31002})
-    world.promote("2")
-    world.publish()
-
-    db, dns, internal = world.l4(15432), world.l4(5353), world.internal()
-    assert db and dns and internal
-    assert (db.protocol, [endpoint.address for endpoint in db.endpoints]) == ("tcp", ["10.0.0.1:31001"])
-    assert (dns.protocol, [endpoint.address for endpoint in dns.endpoints]) == ("udp", ["10.0.0.1:31002"])
-    assert internal.fqdn == "web.production.shop.internal."
-    assert [(port.name, port.port, port.protocol) for port in internal.ports] == [
-        ("http", 8080, "tcp"), ("db", 5432, "tcp"), ("dns", 53, "udp"),
-    ]  # fmt: skip
-    assert [port.endpoints[0].address for port in internal.ports] == [
-        "10.0.0.1:31000", "10.0.0.1:31001", "10.0.0.1:31002",
-    ]  # fmt: skip
-
-    world.promote("1")
-    world.publish()
-    assert world.l4(15432) is None
 
 
 def test_endpoints_are_sorted_by_assignment_whatever_their_order_of_arrival() -> None:
