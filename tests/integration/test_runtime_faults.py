@@ -19,7 +19,7 @@ from shared.runtime.settings import Settings
 from shared.service import Plan
 from shared.subjects import NODE_CONTROL, STREAM
 from tests.integration import toy
-from tests.integration.running import Start, ask, counts, eventually
+from tests.integration.running import Start, ask, counts, eventually, stop_process
 
 KEY = ("shop", "web", "production")
 
@@ -71,6 +71,18 @@ async def test_a_log_that_was_replaced_is_loaded_anew(bus: Bus) -> None:
 
     await eventually(restarted)
     await follower.stop()
+
+
+async def test_a_question_whose_connection_is_lost_does_not_wait_for_an_answer(
+    bus: Bus, server: EmbeddedServer
+) -> None:
+    assert server.process is not None
+    await stop_process(server.process.pid)
+    asking = asyncio.create_task(api(bus, f"STREAM.INFO.{STREAM}", within=600))
+    await eventually(lambda: bus.nc._resp_map)
+    server.kill()
+    with pytest.raises(Unavailable, match="the connection was lost before the answer came"):
+        await asyncio.wait_for(asking, 20)
 
 
 async def test_many_followers_go_on_after_a_restart_of_the_server(

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from nats.aio.transport import TcpTransport
 
 from shared.errors import InvalidRecord, Unavailable
 from shared.model.node import NodeControl
@@ -28,7 +29,7 @@ from shared.runtime.tasks import end
 from shared.runtime.term import open_term
 from shared.service import Change
 from shared.subjects import LEASE_BUCKET, NODE_CONTROL, STREAM
-from tests.integration.running import Start, eventually, loaded, received, stop_process
+from tests.integration.running import Start, ask, eventually, loaded, received, stop_process
 
 KEY = ("shop", "web", "production")
 LEASE_SUBJECT = f"$KV.{LEASE_BUCKET}.scheduler"
@@ -134,9 +135,34 @@ async def test_trap_4_a_message_that_is_too_large_with_its_headers_is_refused_be
 async def test_trap_4_an_instance_ends_when_its_connection_is_gone_for_good(start: Start) -> None:
     one = await start()
     await eventually(lambda: one.leading)
-    await one.bus.nc.publish("steer.node_control.n1", b"x" * one.bus.nc.max_payload, headers={"Steer-Cause": "1"})
+    await one.bus.nc.close()
     with pytest.raises(Unavailable, match="gone for good"):
         await asyncio.wait_for(one.task, 20)
+
+
+async def test_trap_4_an_instance_whose_connection_the_server_cuts_decides_again_or_ends(
+    start: Start, bus: Bus
+) -> None:
+    """Where the client reads why before it finds the connection cut, it closes for good; else it comes back."""
+    one = await start()
+    await eventually(lambda: one.leading)
+    await one.bus.nc.publish("steer.node_control.n1", b"x" * one.bus.nc.max_payload, headers={"Steer-Cause": "1"})
+    await eventually(lambda: one.bus.closed.is_set() or one.bus.reconnects)
+    await ask(bus, KEY, 1)
+    await eventually(lambda: one.task.done() or one.state.counted.get(KEY) == 1)
+    if one.task.done():
+        with pytest.raises(Unavailable, match="gone for good"):
+            one.task.result()
+
+
+async def test_trap_4_a_client_whose_connection_is_cut_while_it_closes_says_that_it_is_closed(bus: Bus) -> None:
+    bus.send(b"PING\r\n", 1)  # what is left to be sent cannot be sent any more
+    transport = bus.nc._transport
+    assert isinstance(transport, TcpTransport) and transport._io_writer is not None
+    transport._io_writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await bus.nc.close()
+    assert bus.closed.is_set()
 
 
 async def test_trap_5_nothing_to_read_is_an_empty_batch_and_no_error(bus: Bus) -> None:
