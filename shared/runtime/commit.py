@@ -10,7 +10,7 @@ The headers are written as bytes: the client's own encoding costs five times as 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import orjson
 import structlog
@@ -31,6 +31,7 @@ from shared.runtime.encode import (
     Outgoing,
 )
 from shared.runtime.settings import Settings
+from shared.runtime.traces import TRACEPARENT
 from shared.service import MAX_BATCH
 from shared.subjects import TERM as TERM_KIND
 
@@ -40,10 +41,16 @@ MIN_TIMEOUT_SECONDS = 4.0
 
 
 class Committer:
-    """Commits of one service. `term` is the fence; `close` ends a connection whose last outcome is in doubt."""
+    """Commits of one service. `term` is the fence; `close` ends a connection whose last outcome is in doubt.
 
-    def __init__(self, settings: Settings, service: str, name: str) -> None:
+    `trace_of(cause)` is the trace of the record that led to a message, which the message then carries.
+    """
+
+    def __init__(
+        self, settings: Settings, service: str, name: str, trace_of: Callable[[int], str] = lambda _: ""
+    ) -> None:
         self._settings = settings
+        self._trace_of = trace_of
         self._service = service
         self._name = f"{name}-commit"
         self._fence_subject = TERM_KIND.subject(service)
@@ -135,7 +142,7 @@ class Committer:
         last = len(messages) - 1
         parts: list[bytes] = []
         for index, message in enumerate(messages):
-            header = common + _own_headers(message)
+            header = common + _own_headers(message, self._trace_of(message.cause))
             if index == fenced:
                 header += fence
             if batch:
@@ -152,10 +159,12 @@ class Committer:
         return b"".join(parts)
 
 
-def _own_headers(message: Outgoing) -> bytes:
+def _own_headers(message: Outgoing, trace: str) -> bytes:
     header = b""
     if message.cause:
         header += f"{CAUSE}: {message.cause}\r\n".encode()
+    if trace:
+        header += f"{TRACEPARENT}: {trace}\r\n".encode()
     if message.record is None:
         header += f"{OPERATION}: {DELETE}\r\n".encode()
     if message.restores is not None:

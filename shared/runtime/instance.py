@@ -52,7 +52,7 @@ class Instance:
         self.follower = Follower(bus, self.world.filters())
         settings = bus.settings
         self.lease = Lease(bus, service.name, self.holder, settings.lease_ttl_seconds, self.follower.poke)
-        self.committer = Committer(settings, service.name, bus.name)
+        self.committer = Committer(settings, service.name, bus.name, self.world.traces.of)
         self.leader = Leader(bus, self.world, self.lease, self.committer, self.metrics, self.follower.poke)
         self.api = Api(bus, self.world)
         self.health = HealthServer(self._exposition, self._unhealthy, self._unready)

@@ -22,6 +22,7 @@ from shared.runtime.lease import monotonic
 from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, is_well_formed, printable
 from shared.runtime.records import version_of
 from shared.runtime.sequences import Sequences
+from shared.runtime.traces import Traces
 from shared.service import Service
 from shared.subjects import Kind
 
@@ -44,6 +45,7 @@ class World:
         self.service = service
         self.lock = RWLock()
         self.clock = ServiceClock()
+        self.traces = Traces()
         self.term_subject = subjects.TERM.subject(service.name)
         self._reads = frozenset(service.reads)
         self._keeps = frozenset(service.keeps)
@@ -108,6 +110,7 @@ class World:
             self.unreadable.pop(subject, None)
         if self.watched and sequence > self.watched.get(subject, sequence):
             self.corrected[subject] = None
+        self.traces.received(sequence, message.headers)
         if self.sequences.accept(subject, sequence):
             self.folded += 1
             if version.kind in self._reads:
@@ -168,6 +171,7 @@ class World:
         for message, sequence in zip(outgoing, sequences, strict=True):
             if self._folds(message) and self.sequences.accept(message.subject, sequence):
                 self.service.fold(self.state, message.version(sequence, now))
+            self.traces.led_to(message.cause, sequence)
             bad = self.unreadable.get(message.subject)
             if bad is not None and bad.sequence < sequence:
                 del self.unreadable[message.subject]

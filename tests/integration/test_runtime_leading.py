@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from shared import codec
 from shared.errors import SteerError
+from shared.model.environment import Environment, Replicas
 from shared.runtime import records
 from shared.runtime.answers import TermLost
 from shared.runtime.bus import Bus
@@ -11,7 +13,7 @@ from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.encode import outgoing
 from shared.runtime.jetstream import api
 from shared.service import Change
-from shared.subjects import DECISION, LIVE_STREAM, SCALE, TERM
+from shared.subjects import DECISION, ENVIRONMENT, LIVE_STREAM, SCALE, TERM
 from tests.integration.running import Start, ask, counts, eventually
 
 KEY = ("shop", "web", "production")
@@ -39,6 +41,22 @@ async def test_a_decision_is_recorded_with_what_it_read_and_changed(bus: Bus, st
     term = await records.get(bus, TERM, ("scheduler",))
     assert term is not None
     assert message.headers["Steer-Term"] == str(term.sequence)
+
+
+async def test_what_follows_from_a_record_with_a_trace_is_part_of_the_trace(bus: Bus, start: Start) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    body = codec.encode(Environment(replicas=Replicas(min=1)))
+    await bus.request(ENVIRONMENT.subject(*KEY), body, {"traceparent": trace})
+    await bus.request(ENVIRONMENT.subject("shop", "api", "production"), body, {"traceparent": "not a trace"})
+    one = await start()
+    await eventually(lambda: len(one.state.counted) == 2)
+    for subject in ("steer.scale.shop.web.production", "steer.decision.scheduler.environment.shop.web.production"):
+        message = await records.last_message(bus, subject)
+        assert message is not None
+        assert (message.headers or {}).get("traceparent") == trace
+    other = await records.last_message(bus, "steer.scale.shop.api.production")
+    assert other is not None
+    assert "traceparent" not in (other.headers or {})
 
 
 async def test_a_standby_follows_and_only_one_leads(bus: Bus, start: Start) -> None:
