@@ -32,7 +32,7 @@ from shared import subjects
 from shared.errors import ConfigurationError
 from shared.model.base import NAME_PATTERN
 from shared.runtime import streams
-from shared.runtime.bus import INBOX
+from shared.runtime.credentials import INBOX
 from shared.runtime.keeper import KEEPER
 from shared.service import Service
 from shared.subjects import KINDS, LEASE_BUCKET, SNAPSHOT_STREAM, STREAM, Kind, Owner

@@ -2,11 +2,9 @@
 
 * `connect` waits for a server that is away, says so once, and never blocks without a bound of its own.
 * A dead peer is noticed within 15 s, and the client reconnects for ever. Each message is a sign of life, as a pong is.
-* A question whose connection is lost has no answer any more, and does not wait for one (`request`).
 * A client that has closed for good (`closed`) does not come back: whoever holds the bus ends, and is started anew.
 * The server cuts a connection whose message exceeds `max_payload`, headers included, and the client does not survive
   that; so every message is measured before it is sent.
-* A client that closes while the server cuts the connection says so all the same (`_close`).
 * Whoever sends a message names where its answer goes, and the server lets the answer go where the answerer may publish:
   a question whose answer is to go to the API of JetStream would have a service purge its own log. So only an inbox is
   answered (`_answerable`). With an nkey, the inbox carries its public key, and nobody else may listen there.
@@ -21,12 +19,10 @@ import contextlib
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import nats
 import nats.errors
-import nkeys
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -34,6 +30,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
 from shared.errors import ConfigurationError, InvalidRecord, Problem, Unavailable
+from shared.runtime.credentials import INBOX, credentials, inbox_prefix, tls_context
 from shared.runtime.headers import parse
 from shared.runtime.settings import Settings
 
@@ -49,16 +46,11 @@ MAX_SUBJECT = 3000
 HEADER_ROOM = 4096
 """Bytes of `max_payload` that are left for what the client and the server add."""
 
-INBOX = "_INBOX"
 _ANSWERED = (f"{INBOX}.".encode(), b"$JS.ACK.", b"$JS.FC.")
 _PLAIN_HEADERS = b"NATS/1.0\r\n"
 Headers = Mapping[str, str]
 Taker = Callable[[bytes, bytes, bytes, bytes], None]
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "?([^"\s]+)"?', re.IGNORECASE)
-
-
-class _Lost(nats.errors.Error):
-    """The connection was lost before the answer came."""
 
 
 class _Client(Client):
@@ -71,15 +63,6 @@ class _Client(Client):
     def __init__(self) -> None:
         super().__init__()
         self.takers: dict[int, Taker] = {}
-
-    async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """Where the connection is cut as well, the client cannot send what is left, stops half-way, and tells nobody."""
-        discard_pending(self)
-        try:
-            await super()._close(status, do_cbs)
-        finally:
-            if do_cbs and self._closed_cb is not None:
-                await self._closed_cb()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self._pings_outstanding = 0  # who sends messages is there, though its pong waits behind megabytes of a load
@@ -128,6 +111,8 @@ class Bus:
         self.closed = asyncio.Event()
         self.connected = asyncio.Event()
         self.reconnects = 0
+        self.alert = ""
+        """What the server said when it refused the certificate; the client itself may only see that it was cut off."""
         self._reconnect_hooks: list[Callable[[], None]] = []
         self._closed_hooks: list[Callable[[], None]] = []
         self._last_error = ""
@@ -178,10 +163,7 @@ class Bus:
     ) -> Msg:
         """Send and wait for one answer. Raises `TimeoutError` (outcome unknown) and `NoRespondersError`."""
         self.check_size(subject, body, header_size(headers))
-        try:
-            return await self.nc.request(subject, body, timeout=within, headers=dict(headers) if headers else None)
-        except _Lost:
-            raise TimeoutError("the connection was lost before the answer came") from None
+        return await self.nc.request(subject, body, timeout=within, headers=dict(headers) if headers else None)
 
     async def close(self) -> None:
         """Close at once. What was not sent is dropped, so that it cannot land later."""
@@ -201,9 +183,6 @@ class Bus:
         if self.connected.is_set() and not self.nc.is_closed:
             log.warning("NATS is away; waiting for it", connection=self.name, servers=self.settings.shown_url)
         self.connected.clear()
-        for answer in list(self.nc._resp_map.values()):
-            if not answer.done():
-                answer.set_exception(_Lost())
 
     async def _on_closed(self) -> None:
         self.connected.clear()
@@ -216,6 +195,8 @@ class Bus:
         if isinstance(error, nats.errors.SlowConsumerError):
             log.error("messages were dropped by a slow consumer", connection=self.name, subject=error.subject)
             return
+        if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+            self.alert = error.reason
         denied = _PERMISSION.search(str(error))
         if denied:
             verb = "publish to" if denied[1].lower() == "publish" else "subscribe to"
@@ -244,10 +225,9 @@ async def connect(
             await asyncio.wait_for(_open(bus, reconnect, options), _attempt(deadline))
         except (OSError, nats.errors.Error, TimeoutError) as error:
             await bus.close()
-            if isinstance(error, ssl.SSLCertVerificationError):
-                raise ConfigurationError(f"{settings.shown_url} is not trusted (STEER_TLS_CA): {error}") from error
-            if isinstance(error, nats.errors.AuthorizationError) or "authorization" in str(error).lower():
-                raise ConfigurationError(f"{settings.shown_url} refuses the credentials of {name}: {error}") from error
+            refused = _refusal(bus, error)
+            if refused:
+                raise ConfigurationError(refused) from error
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
                 raise Unavailable(f"no NATS server answers at {settings.shown_url}: {_reason(error)}") from error
             if not said:
@@ -259,6 +239,18 @@ async def connect(
             if said:
                 log.info("connected", connection=name, server=_address(bus.nc))
             return bus
+
+
+def _refusal(bus: Bus, error: BaseException) -> str:
+    """Why trying again would be of no use; empty where it may be."""
+    servers = bus.settings.shown_url
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{servers} is not trusted (STEER_TLS_CA): {error}"
+    if bus.alert:
+        return f"{servers} refuses the certificate of {bus.name} (STEER_TLS_CERT): {bus.alert}"
+    if isinstance(error, nats.errors.AuthorizationError) or "authorization" in str(error).lower():
+        return f"{servers} refuses the credentials of {bus.name}: {error}"
+    return ""
 
 
 def _attempt(deadline: float | None) -> float:
@@ -281,9 +273,9 @@ async def _open(bus: Bus, reconnect: bool, options: Mapping[str, Any]) -> None:
         ping_interval=5,
         max_outstanding_pings=2,
         pending_size=64 * 1024 * 1024,
-        user_credentials=settings.nats_creds or None,
+        user_credentials=credentials(settings.nats_creds),
         nkeys_seed=settings.nats_nkey or None,
-        tls=_tls(settings),
+        tls=tls_context(settings),
         inbox_prefix=inbox_prefix(settings.nats_nkey),
         error_cb=bus._on_error,
         disconnected_cb=bus._on_disconnected,
@@ -295,29 +287,9 @@ async def _open(bus: Bus, reconnect: bool, options: Mapping[str, Any]) -> None:
     bus.nc.options["max_reconnect_attempts"] = -1
 
 
-def inbox_prefix(seed_file: str) -> str:
-    """`_INBOX.<public key>` for an identity with an nkey, so that its answers can be its own; else `_INBOX`."""
-    if not seed_file:
-        return INBOX
-    try:
-        public = nkeys.from_seed(Path(seed_file).read_bytes().strip()).public_key.decode()
-    except (OSError, ValueError, nkeys.NkeysError) as error:
-        raise ConfigurationError(f"{seed_file} holds no seed of an nkey: {error or type(error).__name__}") from None
-    return f"{INBOX}.{public}"
-
-
 def _answerable(reply: bytes) -> bool:
     """Whether an answer may go there: an inbox, or what the server itself put into a delivery."""
     return reply.startswith(_ANSWERED)
-
-
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if not (settings.tls_ca or settings.tls_cert):
-        return None
-    context = ssl.create_default_context(cafile=settings.tls_ca or None)
-    if settings.tls_cert:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    return context
 
 
 def header_size(headers: Headers | None) -> int:

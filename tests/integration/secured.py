@@ -83,22 +83,16 @@ async def denied(bus: Bus, publish: tuple[str, ...] = (), subscribe: tuple[str, 
     return {subject for subject in (*publish, *subscribe) if subject.lower() in refused}
 
 
-def make_certificates(directory: Path, name: str) -> None:
-    """An authority, and a certificate of it for 127.0.0.1."""
+def make_certificates(directory: Path, *names: str, addresses: tuple[str, ...] = ("127.0.0.1",)) -> None:
+    """An authority, and a certificate of it for each name, which is good for every one of the addresses."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not there")
     directory.mkdir(parents=True)
     new = (openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    ca = ("-keyout", "ca-key.pem", "-out", "ca.pem", "-subj", "/CN=authority")
-    own = ("-keyout", f"{name}-key.pem", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-CA", "ca.pem")
-    alternative = (
-        "-CAkey",
-        "ca-key.pem",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-        "-addext",
-        "basicConstraints=CA:FALSE",
-    )
-    for arguments in ((*new, *ca), (*new, *own, *alternative)):
-        subprocess.run(arguments, cwd=directory, check=True, capture_output=True)
+    alternative = "subjectAltName=" + ",".join(f"IP:{address}" for address in addresses)
+    signed = ("-CA", "ca.pem", "-CAkey", "ca-key.pem", "-addext", alternative, "-addext", "basicConstraints=CA:FALSE")
+    wanted: list[tuple[str, ...]] = [("-keyout", "ca-key.pem", "-out", "ca.pem", "-subj", "/CN=authority")]
+    wanted += [("-keyout", f"{each}-key.pem", "-out", f"{each}.pem", "-subj", f"/CN={each}", *signed) for each in names]
+    for arguments in wanted:
+        subprocess.run((*new, *arguments), cwd=directory, check=True, capture_output=True)
