@@ -17,6 +17,8 @@ from shared.runtime.embedded import free_port
 from tests.end_to_end.running import ROOT, environment
 
 RATE = 200
+OPEN = 40
+"""So many requests may be under way at most: a machine that cannot keep up gets fewer a second, not more at a time."""
 REQUEST_SECONDS = 10.0
 START_SECONDS = 30.0
 
@@ -29,14 +31,27 @@ def program(name: str) -> str | None:
 
 @dataclass
 class Edge:
-    """Where the proxy and the activator listen."""
+    """Where a proxy listens."""
 
+    proxy: str
     port: int
-    activator: int
     directory: Path
+
+    async def serves(self, *hosts: str) -> bool:
+        return all([await answers(self.port, host, 200) for host in hosts])
 
     def logs(self) -> str:
         return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.directory.glob("*.log")))
+
+
+@asynccontextmanager
+async def activator(url: str, directory: Path) -> AsyncIterator[str]:
+    """Its address, once it answers."""
+    port = free_port()
+    command = (sys.executable, "-m", "services.activator", "--name", "activator-1", "--listen", f"127.0.0.1:{port}")
+    async with process(directory / "activator.log", *command, url=url):
+        await until(lambda: answers(port, "nobody.example.com", 404))
+        yield f"127.0.0.1:{port}"
 
 
 @asynccontextmanager
@@ -61,15 +76,15 @@ async def process(
 
 
 @asynccontextmanager
-async def edge(proxy: str, url: str, directory: Path) -> AsyncIterator[Edge]:
+async def edge(proxy: str, url: str, directory: Path, activator: str) -> AsyncIterator[Edge]:
     """The proxy serves by the routes of the log when this is entered, if only with 404."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024) if proxy == "caddy" else None
     port = int(listener.getsockname()[1]) if listener else free_port()
-    found = Edge(port, free_port(), directory)
+    found = Edge(proxy, port, directory)
     admin = free_port()
     config, statistics, master = (directory / name for name in ("haproxy.cfg", "stats.sock", "master.sock"))
     http = f"fd/{listener.fileno()}" if listener else f"127.0.0.1:{found.port}"
-    where = ("--http", http, "--activator", f"127.0.0.1:{found.activator}")
+    where = ("--http", http, "--activator", activator)
     told = {
         "caddy": ("--admin", f"127.0.0.1:{admin}", "--slots", str(directory / "slots")),
         "haproxy": ("--config", str(config), "--socket", str(statistics), "--master", str(master)),
@@ -86,8 +101,6 @@ async def edge(proxy: str, url: str, directory: Path) -> AsyncIterator[Edge]:
         if listener is not None:
             stack.callback(listener.close)
 
-        listen = f"127.0.0.1:{found.activator}"
-        await start("activator", *python, "services.activator", "--name", "activator-1", "--listen", listen)
         if proxy == "caddy":
             (directory / "caddy.json").write_text(f'{{"admin": {{"listen": "127.0.0.1:{admin}"}}}}')
             await start("caddy", executable, "run", "--config", str(directory / "caddy.json"))
@@ -98,7 +111,6 @@ async def edge(proxy: str, url: str, directory: Path) -> AsyncIterator[Edge]:
             await until(config.exists)
             await start("haproxy", executable, "-W", "-S", str(master), "-f", str(config))
         await until(lambda: answers(found.port, "nobody.example.com", 404))
-        await until(lambda: answers(found.activator, "nobody.example.com", 404))
         yield found
 
 
@@ -122,6 +134,41 @@ async def until(condition: Callable[[], object], seconds: float = START_SECONDS)
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(f"did not come about in {seconds:g} s") from None
+
+
+async def exchange(port: int, host: str, path: str) -> tuple[int, str]:
+    """Status and body of one GET on a connection of its own; cheap, as there are thousands of them."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[bytes] = loop.create_future()
+    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    transport, _ = await loop.create_connection(lambda: _Exchange(request, ended), "127.0.0.1", port)
+    try:
+        head, separator, body = (await ended).partition(b"\r\n\r\n")
+    finally:
+        transport.abort()
+    if not separator:
+        raise EOFError(f"the connection ended after {head[:40]!r}")
+    return int(head.split()[1]), body.decode()
+
+
+class _Exchange(asyncio.Protocol):
+    def __init__(self, request: bytes, ended: asyncio.Future[bytes]) -> None:
+        self._request, self._ended, self._read = request, ended, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._read += data
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._ended.done():
+            return
+        if error is not None:
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(self._read)
 
 
 @dataclass
@@ -164,7 +211,7 @@ class Load:
         clock = asyncio.get_running_loop().time
         began, sent = clock(), 0
         while True:
-            while sent < (clock() - began) * RATE and self.open < RATE:
+            while sent < (clock() - began) * RATE and self.open < OPEN:
                 task = asyncio.create_task(self._request())
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
@@ -178,7 +225,7 @@ class Load:
         self.open += 1
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                status, body = await get(f"127.0.0.1:{self.port}", self.host, self.path)
+                status, body = await exchange(self.port, self.host, self.path)
             if status == 200:
                 self.bodies[body] += 1
             else:
