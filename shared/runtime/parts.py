@@ -12,6 +12,7 @@ read whole.
 Which fields of a record were given and which are defaults nobody asks for, so that set is one for all records too.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple, get_args
 
@@ -56,6 +57,7 @@ _PARTS: dict[Kind, tuple[_Part, ...]] = {
 }
 _HOLES = {(kind, part.field): part.hole for kind, parts in _PARTS.items() for part in parts}
 _NOTHING_GIVEN: set[str] = set()
+_set_given = BaseModel.__dict__["__pydantic_fields_set__"].__set__  # past the guard of a frozen record
 _known: dict[tuple[type[BaseModel], bytes], BaseModel] = {}
 
 
@@ -65,7 +67,7 @@ def read(kind: Kind, key: Key, body: bytes) -> BaseModel:
     record = _assembled(kind, key, body, parts) if parts is not None else None
     if record is None:
         record = codec.decode(kind, key, body)
-    _thin(record)
+    thin(record)
     return record
 
 
@@ -98,26 +100,27 @@ def _part(model: type[BaseModel], body: bytes) -> BaseModel:
         if len(_known) >= MOST_PARTS:
             _known.clear()
         known = codec.validate(model, "", body)
-        _thin(known)
+        thin(known)
         _known[model, body] = known
     return known
 
 
-def _thin(record: BaseModel) -> None:
+def thin(record: BaseModel) -> None:
     """Take the set of given fields from a record and those in it."""
-    object.__setattr__(record, "__pydantic_fields_set__", _NOTHING_GIVEN)
+    _set_given(record, _NOTHING_GIVEN)
     values = record.__dict__
     for field in _nesting(type(record)):
         value = values[field]
         if isinstance(value, BaseModel):
             if value.__pydantic_fields_set__ is not _NOTHING_GIVEN:
-                _thin(value)
-        elif isinstance(value, tuple):
-            for each in value:
-                _thin(each)
-        elif isinstance(value, dict):
-            for each in value.values():
-                _thin(each)
+                thin(value)
+            continue
+        inside: Iterable[BaseModel] = value.values() if isinstance(value, dict) else value or ()
+        for each in inside:
+            if _nesting(type(each)):
+                thin(each)
+            else:
+                _set_given(each, _NOTHING_GIVEN)
 
 
 @cache
