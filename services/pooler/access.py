@@ -8,34 +8,42 @@ of a function nor how it scales, nor how long a link may take.
 Pure. Texts are compared by their UTF-8 bytes, which for Python's strings is the order of code points.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from json.encoder import encode_basestring as _quoted
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from shared.model.function import Function, FunctionAccess
+from shared.subjects import Key
 
 SOLO_PREFIX = "_"
 SECTIONS = ("kv", "blob", "catalogs", "sql", "links", "secrets", "config")
 """What the function itself says, in the order of the document; `owned` and `grants` follow."""
 
-Said = tuple[Sequence[Any], ...]
-"""What a function says in each section."""
+REMEMBERED = 16_384
+"""So many hashes are remembered, and as many keys: who shares a pool says the same."""
 
-_alias = attrgetter("alias")
+Said = tuple[tuple[Any, ...], ...]
+"""What a function says in each section: the texts of its bindings, in the order of `_BINDINGS`, and names."""
 
-_BINDINGS: Mapping[str, Callable[[Any], str]] = {
-    "kv": lambda it: f'{{"alias":{_quoted(it.alias)},"store":{_quoted(it.store)},"table":{_quoted(it.table)}}}',
-    "blob": lambda it: f'{{"alias":{_quoted(it.alias)},"bucket":{_quoted(it.bucket)},"prefix":{_quoted(it.prefix)}}}',
-    "catalogs": lambda it: f'{{"alias":{_quoted(it.alias)},"catalog":{_quoted(it.catalog)}}}',
-    "sql": lambda it: (
-        f'{{"alias":{_quoted(it.alias)},"database":{_quoted(it.database)},"schema":{_quoted(it.schema_name)}}}'
-    ),
-    "links": lambda it: f'{{"alias":{_quoted(it.alias)},"target":{_quoted(it.target)}}}',
+_BINDINGS: Mapping[str, str] = {
+    "kv": '{{"alias":{},"store":{},"table":{}}}',
+    "blob": '{{"alias":{},"bucket":{},"prefix":{}}}',
+    "catalogs": '{{"alias":{},"catalog":{}}}',
+    "sql": '{{"alias":{},"database":{},"schema":{}}}',
+    "links": '{{"alias":{},"target":{}}}',
 }
-"""The members of a binding in the document, in order."""
+"""A binding in the document: its texts in this order."""
+
+_kv, _blob, _links = (
+    attrgetter("alias", "store", "table"),
+    attrgetter("alias", "bucket", "prefix"),
+    attrgetter("alias", "target"),
+)
+_catalogs, _sql = attrgetter("alias", "catalog"), attrgetter("alias", "database", "schema_name")
+_alias = itemgetter(0)
 
 _EMPTY = {name: f'"{name}":[]' for name in SECTIONS}
 _ESCAPES = (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
@@ -67,6 +75,11 @@ def parse_pool(namespace: str, text: str) -> PoolKey | None:
     return PoolKey(namespace, *parts) if len(parts) == 3 and all(parts) else None
 
 
+def pool_named(function: Key, text: str) -> PoolKey:
+    """The pool that a placement of this function names; placements are our own, so it is well-formed."""
+    return PoolKey(function[0], *text.split("/"))
+
+
 def key_of(namespace: str, function: Function, access: FunctionAccess | None = None) -> PoolKey | None:
     """The pool that a function declares; None where it names no worker, and so runs alone."""
     worker = function.pooling.worker
@@ -77,18 +90,19 @@ def key_of(namespace: str, function: Function, access: FunctionAccess | None = N
 
 def pool_of(namespace: str, name: str, function: Function, access: FunctionAccess | None = None) -> PoolKey:
     """The pool of a function: the one that it declares, else a pool of its own."""
-    declared = key_of(namespace, function, access)
-    return declared or PoolKey(namespace, function.runtime, SOLO_PREFIX + name, hash_of(function, access))
+    worker = function.pooling.worker or SOLO_PREFIX + name
+    return PoolKey(namespace, function.runtime, worker, hash_of(function, access))
 
 
 def hash_of(function: Function, access: FunctionAccess | None) -> str:
-    """`access_hash` with what an access record says; one that repeats itself says no more than one that does not.
-
-    Those who share a pool say the same, so the hash of what is said is remembered.
-    """
+    """`access_hash` with what an access record says; one that repeats itself says no more than one that does not."""
     if access is None:
-        return _hash(_reader(SECTIONS)(function), (), ())
-    return _hash(_reader(SECTIONS)(function), tuple(sorted(set(access.owned))), tuple(sorted(set(access.grants))))
+        return _hash(said_by(function), (), ())
+    return _hash(said_by(function), once(access.owned), once(access.grants))
+
+
+def once(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(texts)))
 
 
 def access_hash(
@@ -104,16 +118,37 @@ def access_hash(
 def access_document(
     function: Function, owned: Iterable[str], grants: Iterable[str], sections: tuple[str, ...] = SECTIONS
 ) -> bytes:
-    return _document(sections, _reader(sections)(function), tuple(owned), tuple(grants))
+    said = [(name, items) for name, items in zip(SECTIONS, said_by(function), strict=True) if name in sections]
+    return _document(said, tuple(owned), tuple(grants))
 
 
-@lru_cache(maxsize=65_536)
+def said_by(function: Function) -> Said:
+    return (
+        function.kv and tuple(map(_kv, function.kv)),
+        function.blob and tuple(map(_blob, function.blob)),
+        function.catalogs and tuple(map(_catalogs, function.catalogs)),
+        function.sql and tuple(map(_sql, function.sql)),
+        function.links and tuple(map(_links, function.links)),
+        function.secrets,
+        function.config,
+    )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def pool_and_said(
+    namespace: str, runtime: str, worker: str, said: Said, owned: tuple[str, ...], grants: tuple[str, ...]
+) -> tuple[PoolKey, Said]:
+    """The key of a pool, and what its functions say: one object of each for all of them. `once` gives the other two."""
+    return PoolKey(namespace, runtime, worker, _hash(said, owned, grants)), said
+
+
+@lru_cache(maxsize=REMEMBERED)
 def _hash(said: Said, owned: tuple[str, ...], grants: tuple[str, ...]) -> str:
-    return sha256(_document(SECTIONS, said, owned, grants)).hexdigest()[:16]
+    return sha256(_document(zip(SECTIONS, said, strict=True), owned, grants)).hexdigest()[:16]
 
 
-def _document(sections: tuple[str, ...], said: Said, owned: tuple[str, ...], grants: tuple[str, ...]) -> bytes:
-    parts = [_section(name, items) if items else _EMPTY[name] for name, items in zip(sections, said, strict=True)]
+def _document(said: Iterable[tuple[str, Sequence[Any]]], owned: Sequence[str], grants: Sequence[str]) -> bytes:
+    parts = [_section(name, items) if items else _EMPTY[name] for name, items in said]
     parts.append(f'"owned":[{_strings(sorted(owned))}]')
     parts.append(f'"grants":[{_strings(sorted(grants))}]')
     text = "{" + ",".join(parts) + "}"
@@ -123,17 +158,12 @@ def _document(sections: tuple[str, ...], said: Said, owned: tuple[str, ...], gra
     return text.encode()
 
 
-@cache
-def _reader(sections: tuple[str, ...]) -> Callable[[Function], Said]:
-    return attrgetter(*sections)
-
-
 def _section(name: str, items: Sequence[Any]) -> str:
-    write = _BINDINGS.get(name)
-    if write is None:
+    form = _BINDINGS.get(name)
+    if form is None:
         return f'"{name}":[{_strings(items)}]'
     ordered = sorted(items, key=_alias) if len(items) > 1 else items
-    return f'"{name}":[' + ",".join([write(item) for item in ordered]) + "]"
+    return f'"{name}":[' + ",".join([form.format(*map(_quoted, texts)) for texts in ordered]) + "]"
 
 
 def _strings(texts: Sequence[str]) -> str:

@@ -16,6 +16,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from services.pooler.access import PoolKey
 
+MAX_TOGETHER = 128
+"""So many functions of one pool are looked at as a whole; of more, only those that matter."""
+
 
 class Declared(NamedTuple):
     """A function, and the pool that it declares; None = it names no worker."""
@@ -95,6 +98,13 @@ def is_among(name: str, names: Sequence[str]) -> bool:
     """Whether names that come in order have this one."""
     at = bisect_left(names, name)
     return at < len(names) and names[at] == name
+
+
+def strangers(members: Iterable[str], declared: Sequence[str]) -> list[str]:
+    """The members, in order, that are not among those who declare the pool, who come in order."""
+    if len(declared) <= MAX_TOGETHER:
+        return sorted(set(members).difference(declared))
+    return [name for name in members if not is_among(name, declared)]
 
 
 def full(key: PoolKey, limit: int) -> str:

@@ -4,18 +4,20 @@ It looks at what has changed since it last looked, at what has become due, and, 
 pools that are queued for one; pools first, each with the functions whose place it decides, then functions by themselves.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
 from heapq import merge, nsmallest
 from itertools import groupby
 from typing import Any, cast
 
 from services.pooler.access import PoolKey
-from services.pooler.functions import decide_function, let_in
+from services.pooler.assign import MAX_TOGETHER
+from services.pooler.functions import decide_function, inside_of, is_simply_in
 from services.pooler.pools import plan_of
 from services.pooler.view import PoolPlan, View
 from services.pooler.world import SERVICE, Look, State, Target
 from shared import subjects
+from shared.model.pool import PoolPlacement
 from shared.model.service import Notice
 from shared.service import MAX_BATCH, Change, Decision, Plan
 from shared.subjects import Key
@@ -23,11 +25,9 @@ from shared.subjects import Key
 MAX_LOOKS = 2000
 """The most targets of one pass: a pass after a load, which looks at everything, must not hold up the lease."""
 
-MAX_TOGETHER = 128
-"""So many functions of one pool are looked at together with it, those that wait included."""
-
 POOL_FULL = "pool_full"
 NO_RUNTIME = "runtime_missing"
+_WARNING = Notice(severity="warning", message="", at=datetime(1970, 1, 1, tzinfo=UTC))
 _LAST = PoolKey("~", "~", "~", "~")
 """Sorts after every pool: names are of small letters, digits and -."""
 
@@ -47,7 +47,11 @@ class _Pass:
         self.state, self.now = state, now
         self.view = View(state, now)
         self.decisions: list[Decision] = []
-        self.looks: dict[Target, Look] = {}
+        self.pools: dict[PoolKey, Look] = {}
+        self.functions: dict[Key, int | None] = {}
+        """What was looked at; of a function the mark that it had, None for one that keeps it: whoever gets in with the
+        next change of a pool, of whom nothing has been said yet."""
+        self.looked = 0
         self.size = 0
         self.more = False
 
@@ -57,9 +61,9 @@ class _Pass:
         due = {pool for _, pool in state.due.irange(maximum=(self.now, _LAST))}
         queues = [self._queue(namespace) for namespace in state.queued]
         for pool, _ in groupby(merge(state.dirty_pools, sorted(due), *queues)):
-            if pool in state.dirty_pools or pool in due or self.view.free_turns(pool.namespace):
+            if pool in state.pool_marks or pool in due or self.view.free_turns(pool.namespace):
                 yield pool
-        left = (function for function in state.dirty_functions if function not in self.looks)
+        left = [function for function in state.dirty_functions if function not in self.functions]
         yield from nsmallest(MAX_LOOKS + 1, left)
 
     def _queue(self, namespace: str) -> Iterator[PoolKey]:
@@ -71,63 +75,67 @@ class _Pass:
 
     def take(self, target: Target) -> bool:
         """Look at one target; False ends the pass, with what is left for the next one."""
-        if len(self.looks) >= MAX_LOOKS:
+        self.looked += 1
+        if self.looked > MAX_LOOKS:
             return False
         return self._take_pool(target) if isinstance(target, PoolKey) else self._take_function(target)
 
     def _take_function(self, function: Key) -> bool:
         """A function by itself; where its pool has to change too, both go into one commit."""
-        wanted = self.state.wanted.get(function)
-        changes = wanted is not None and wanted not in self.looks and plan_of(self.view, wanted).changed
+        wanted = self.state.wanted(function)
+        changes = wanted is not None and wanted not in self.pools and plan_of(self.view, wanted).changed
         if wanted is not None and changes and not self._take_pool(wanted):
             return False
-        if function in self.looks:
+        if function in self.functions:
             return True
         step = decide_function(self.view, function)
         decisions = [step.decision(self.view)] if step is not None else []
         soon = plan_of(self.view, wanted).soon if wanted is not None else ()
-        return self._add(decisions, {function: self._look(function, soon)})
-
-    def _look(self, function: Key, soon: Collection[str]) -> Look:
-        """Whoever gets in with the next change of a pool keeps its mark: nothing has been said of it yet."""
-        return Look(None if function[1] in soon else self.state.dirty_functions.get(function))
+        if not self._fits(decisions):
+            return False
+        self.functions[function] = self.state.dirty_functions.get(function) if function[1] not in soon else None
+        return True
 
     def _take_pool(self, key: PoolKey) -> bool:
         plan = plan_of(self.view, key)
-        looks: dict[Target, Look] = {key: Look(self.state.dirty_pools.get(key), plan.wake_at, plan.waits)}
-        placed: list[Change] = []
+        functions = _whose_place_it_is(self.state, plan)
+        self.looked += len(functions)
+        placed, others = _let_in(self.view, plan, functions)
         decisions: list[Decision] = []
-        inside = frozenset(plan.members)
-        for function in _whose_place_it_is(self.state, plan):
-            looks[function] = self._look(function, plan.soon)
-            if function[1] in inside and self.state.is_new(function):
-                placed.append(let_in(self.view, plan, function))
-                continue
+        for function in others:
             step = decide_function(self.view, function)
             if step is not None and step.explain:
                 decisions.append(step.decision(self.view))
             elif step is not None:
                 placed += step.changes
         pool = _decide_pool(self.state, plan, placed, self.now)
-        return self._add([pool, *decisions] if pool is not None else decisions, looks)
+        if not self._fits([pool, *decisions] if pool is not None else decisions):
+            return False
+        self.pools[key] = Look(self.state.pool_marks.get(key), plan.wake_at, plan.waits)
+        marks = self.state.dirty_functions
+        if marks:
+            looked_at = [function for function in functions if function in marks]
+            self.functions.update({it: marks[it] if it[1] not in plan.soon else None for it in looked_at})
+        return True
 
-    def _add(self, decisions: list[Decision], looks: Mapping[Target, Look]) -> bool:
-        size = sum(decision.size for decision in decisions)
+    def _fits(self, decisions: list[Decision]) -> bool:
+        """Add decisions that belong together, if there is room for them."""
+        size = sum([decision.size for decision in decisions])
         if self.size + size > MAX_BATCH:
             assert self.decisions, "the decision about one pool does not fit into one commit"
             return False
         self.decisions += decisions
         self.size += size
-        self.looks.update(looks)
         return True
 
     def plan(self) -> Plan:
-        return Plan(tuple(self.decisions), self.now if self.more else self._wake_at(), self.looks)
+        wake_at = self.now if self.more else self._wake_at()
+        return Plan(tuple(self.decisions), wake_at, {**self.pools, **self.functions})
 
     def _wake_at(self) -> datetime | None:
         """The first time at which something is due: a member that has to leave, or a turn that ends."""
-        others = (at for at, pool in self.state.due if pool not in self.looks)
-        wakes = [look.wake_at for look in self.looks.values() if look.wake_at is not None]
+        others = (at for at, pool in self.state.due if pool not in self.pools)
+        wakes = [look.wake_at for look in self.pools.values() if look.wake_at is not None]
         wakes += [at for at in (next(others, None),) if at is not None]
         for namespace in self._queues():
             at = self.view.next_turn_at(namespace)
@@ -136,25 +144,41 @@ class _Pass:
 
     def _queues(self) -> set[str]:
         """The namespaces in which somebody waits for a turn after this pass."""
-        waiting = {target[0] for target, look in self.looks.items() if look.queued}
+        waiting = {pool.namespace for pool, look in self.pools.items() if look.queued}
         for namespace, pools in self.state.queued.items():
-            if any(pool not in self.looks for pool in pools):
+            if any(pool not in self.pools for pool in pools):
                 waiting.add(namespace)
         return waiting
 
 
+def _let_in(view: View, plan: PoolPlan, functions: Collection[Key]) -> tuple[list[Change], list[Key]]:
+    """The placements of new functions that find a place at once: there is no more to be said of them. And who is left, of
+    whom more may have to be said: whoever is neither new nor simply in the pool, as before."""
+    members, here, placements = set(plan.members), str(plan.key), view.state.placements
+    placed: list[Change] = []
+    others: list[Key] = []
+    for function in functions:
+        version = placements.get(function)
+        if function[1] not in members:
+            others.append(function)
+        elif version is None:
+            placed.append(Change(subjects.PLACEMENT, function, inside_of(view, plan.key)))
+        elif not is_simply_in(here, cast(PoolPlacement, version.record)):
+            others.append(function)
+    return placed, others
+
+
 def _whose_place_it_is(state: State, plan: PoolPlan) -> list[Key]:
-    """The functions whose placement may follow from the plan of a pool, in order: who declares it and joins it, leaves it
-    or waits for its turn; and, where those who declare it are few, all that have changed."""
+    """The functions whose placement may follow from the plan of a pool, in order: those who declare it; where they are
+    many, of these who joins it, leaves it or waits for its turn."""
     namespace = plan.key.namespace
     declared = state.groups.get(plan.key, ())
+    if len(declared) <= MAX_TOGETHER:
+        return [(namespace, name) for name in declared]
     names = set(plan.members).symmetric_difference(plan.before.members if plan.before is not None else ())
     names.update(plan.queued)
-    names.update(name for _, name in state.queuing.get(plan.key, ()))
-    if len(declared) > MAX_TOGETHER:
-        return [(namespace, name) for name in sorted(names) if state.wanted.get((namespace, name)) == plan.key]
-    changed = state.dirty_functions
-    return [(namespace, name) for name in declared if name in names or (namespace, name) in changed]
+    names.update([name for _, name in state.queuing.get(plan.key, ())])
+    return [(namespace, name) for name in sorted(names) if state.wanted((namespace, name)) == plan.key]
 
 
 def _decide_pool(state: State, plan: PoolPlan, placed: list[Change], now: datetime) -> Decision | None:
@@ -201,17 +225,20 @@ def _notices(state: State, plan: PoolPlan, now: datetime) -> Iterator[Change]:
     """Raise what begins, once; take back what has ended."""
     names = state.groups.get(plan.key, ())
     inside = {*plan.members, *plan.queued, *plan.soon}
-    waits = len(names) > len(inside) or any(name not in inside for name in names)
-    limit = state.policy(plan.key.namespace).limit
-    texts = {
-        NO_RUNTIME: f"functions wait: there is no Runtime named {plan.key.runtime}" if plan.unknown_runtime else "",
-        POOL_FULL: f"pool {plan.key} of {plan.key.namespace} is full ({limit}); functions wait",
-    }
-    for kind, message in texts.items():
-        wanted = waits and bool(message) and (kind == POOL_FULL) != plan.unknown_runtime
+    waits = len(names) > len(inside) or not inside.issuperset(names)
+    for kind in (NO_RUNTIME, POOL_FULL):
         about = (SERVICE, kind, *plan.key)
         standing = state.get(subjects.NOTICE, about, Notice)
-        if wanted and (standing is None or standing.message != message):
-            yield Change(subjects.NOTICE, about, Notice(severity="warning", message=message, at=now))
-        elif not wanted and standing is not None:
+        if waits and (kind == NO_RUNTIME) == plan.unknown_runtime:
+            message = _message(state, plan)
+            if standing is None or standing.message != message:
+                yield Change(subjects.NOTICE, about, _WARNING.replaced(message=message, at=now))
+        elif standing is not None:
             yield Change(subjects.NOTICE, about, None)
+
+
+def _message(state: State, plan: PoolPlan) -> str:
+    if plan.unknown_runtime:
+        return f"functions wait: there is no Runtime named {plan.key.runtime}"
+    limit = state.policy(plan.key.namespace).limit
+    return f"pool {plan.key} of {plan.key.namespace} is full ({limit}); functions wait"

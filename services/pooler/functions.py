@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from services.pooler.access import PoolKey, parse_pool
+from services.pooler.access import PoolKey, pool_named
 from services.pooler.assign import full
 from services.pooler.pools import plan_of
 from services.pooler.view import CHANGE_SECONDS, PoolPlan, View
@@ -17,6 +17,8 @@ from shared import subjects
 from shared.model.pool import PoolPlacement
 from shared.service import Change, Decision
 from shared.subjects import Key
+
+_NOWHERE = PoolPlacement()
 
 
 class Verdict(NamedTuple):
@@ -65,16 +67,18 @@ def decide_function(view: View, function: Key) -> Step | None:
     return Step(function, (change,), verdict.outcome, verdict.reasons or {}, explain)
 
 
-def let_in(view: View, plan: PoolPlan, function: Key) -> Change:
-    """The placement of a new function that finds a place at once: there is no more to be said of it."""
-    return Change(subjects.PLACEMENT, function, _inside(view, plan.key))
+def inside_of(view: View, pool: PoolKey) -> PoolPlacement:
+    """The placement of whoever is in a pool and nowhere else: the same for all of them."""
+    if pool not in view.placements:
+        view.placements[pool] = _placed(pool)
+    return view.placements[pool]
 
 
 def _verdict(view: View, function: Key, present: PoolPlacement | None) -> Verdict:
     state = view.state
-    wanted = state.wanted.get(function)
+    wanted = state.wanted(function)
     if wanted is None:
-        gone = state.deleted(subjects.FUNCTION, function)
+        gone = function in state.gone
         return Verdict(None if gone else present, "deleted")
     plan = plan_of(view, wanted)
     name = function[1]
@@ -105,14 +109,13 @@ def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> tuple[PoolPlaceme
 
 def _placed(wanted: PoolKey, **fields: Any) -> PoolPlacement:
     key = "" if wanted.solo else f"{wanted.namespace}/{wanted}"
-    return PoolPlacement(pooled=not wanted.solo, key=key, pool=str(wanted), **fields)
+    return _NOWHERE.replaced(pooled=not wanted.solo, key=key, pool=str(wanted), **fields)
 
 
-def _inside(view: View, wanted: PoolKey) -> PoolPlacement:
-    """The placement of whoever is in a pool and nowhere else: the same for all of them."""
-    if wanted not in view.placements:
-        view.placements[wanted] = _placed(wanted)
-    return view.placements[wanted]
+def is_simply_in(pool: str, placement: PoolPlacement) -> bool:
+    """Whether a placement says that its function is in this pool, and nothing else."""
+    elsewhere = placement.rejected or placement.queued_for or placement.moving_from
+    return placement.pool == pool and not elsewhere
 
 
 def _reasons(plan: PoolPlan) -> Mapping[str, Any]:
@@ -124,17 +127,17 @@ def _admitted(view: View, function: Key, wanted: PoolKey, present: PoolPlacement
     if present is not None and here:
         if not present.moving_from:
             return Verdict(present)
-        source = parse_pool(wanted.namespace, present.moving_from)
-        if source is None or source in view.state.holders.get(function, ()):
+        if view.state.is_member(function, pool_named(function, present.moving_from)):
             return Verdict(present)
-        return Verdict(_inside(view, wanted), f"in {wanted}; {source} has let it go", _reasons(plan))
+        outcome = f"in {wanted}; {present.moving_from} has let it go"
+        return Verdict(inside_of(view, wanted), outcome, _reasons(plan))
     source = view.runs_elsewhere(wanted, function[1])
     if source is None:
-        placement = _inside(view, wanted)
+        placement = inside_of(view, wanted)
         return Verdict(placement, f"in {placement.pool}", _reasons(plan))
     until = view.now + timedelta(seconds=CHANGE_SECONDS)
-    moving = _placed(wanted, moving_from=str(source), moves_by=until)
-    return Verdict(moving, f"moves from {source} to {wanted}", {**_reasons(plan), "from": str(source)})
+    moving = _placed(wanted, moving_from=source, moves_by=until)
+    return Verdict(moving, f"moves from {source} to {wanted}", {**_reasons(plan), "from": source})
 
 
 def _queued(view: View, function: Key, wanted: PoolKey, present: PoolPlacement | None, plan: PoolPlan) -> Verdict:
@@ -142,9 +145,9 @@ def _queued(view: View, function: Key, wanted: PoolKey, present: PoolPlacement |
     reason = f"waits for its turn: at most {limit} pools of {wanted.namespace} change at a time"
     source = view.runs_elsewhere(wanted, function[1])
     if present is None or source is None:
-        placement = PoolPlacement(queued_for=str(wanted), reason=reason)
+        placement = _NOWHERE.replaced(queued_for=str(wanted), reason=reason)
     else:
-        placement = present.model_copy(update={"queued_for": str(wanted), "reason": reason})
+        placement = present.replaced(queued_for=str(wanted), reason=reason)
     where = f"stays in {source}" if source is not None else "runs nowhere yet"
     reasons = {
         "pool": str(wanted),

@@ -9,14 +9,17 @@ from typing import Any
 
 import orjson
 
-from services.pooler.access import PoolKey
+from services.pooler.access import PoolKey, Said
 from services.pooler.world import State
 from shared.codec import canonical
 from shared.model.function import Function
 from shared.model.pool import MEMBERS_VARIABLE, Pool, Runtime
-from shared.model.run import Resources, RunSpec
+from shared.model.run import DEFAULT_CPU_MILLIS, DEFAULT_MEMORY_MB, Resources, RunSpec
 
 NAMESPACE_VARIABLE = "STEER_NAMESPACE"
+_NO_RESOURCES = Resources()
+MAX_CPU_MILLIS, MAX_MEMORY_MB = 1_000_000, 100_000_000
+"""The most that a record of resources holds. No node has as much: who asks for more waits for one that has."""
 
 
 def worker(
@@ -28,25 +31,27 @@ def worker(
     staying: Collection[str],
 ) -> tuple[RunSpec, tuple[str, ...], Resources]:
     """What a worker with these members runs, and what it needs: the runtime's share and that of each member."""
-    rows = rows_of(before) if before is not None and staying else {}
-    functions = {name: state.function((key.namespace, name)) for name in inside}
-    rows |= {name: row(name, it) for name, it in functions.items() if it is not None and name not in staying}
+    candidates = [state.functions[key.namespace, name] for name in inside]
+    _, _, _, rows, cpu_millis, memory_mb = zip(*candidates, strict=True)
     host = runtime.run if runtime is not None else before.run if before is not None else RunSpec()
     settings = host.env_from
-    first = next((functions[name] for name in inside if name not in staying), None)
-    if first is not None:
-        settings = (*settings, *settings_files(key.namespace, first))
+    if before is not None and staying:
+        present = rows_of(before)
+        rows = tuple([present[name] if name in staying else told for name, told in zip(inside, rows, strict=True)])
+    said = next((each.said for name, each in zip(inside, candidates, strict=True) if name not in staying), None)
+    if said is not None:
+        settings = (*settings, *settings_files(key.namespace, said))
     elif before is not None:
         settings = before.run.env_from
-    members = orjson.dumps([rows[name] for name in inside]).decode()
-    env = host.env | {NAMESPACE_VARIABLE: key.namespace, MEMBERS_VARIABLE: members}
-    resources = (runtime.resources if runtime is not None else Resources()).effective()
-    each = [function.resources for function in functions.values() if function is not None]
-    cpu_millis, memory_mb = sum([item.cpu_millis for item in each]), sum([item.memory_mb for item in each])
-    if cpu_millis or memory_mb:
-        resources = Resources(cpu_millis=resources.cpu_millis + cpu_millis, memory_mb=resources.memory_mb + memory_mb)
+    members = (b"[" + b",".join(rows) + b"]").decode()
+    env = {**host.env, NAMESPACE_VARIABLE: key.namespace, MEMBERS_VARIABLE: members}
+    own = runtime.resources if runtime is not None else _NO_RESOURCES
+    resources = _NO_RESOURCES.replaced(
+        cpu_millis=min(sum(cpu_millis, own.cpu_millis or DEFAULT_CPU_MILLIS), MAX_CPU_MILLIS),
+        memory_mb=min(sum(memory_mb, own.memory_mb or DEFAULT_MEMORY_MB), MAX_MEMORY_MB),
+    )
     platforms = runtime.platforms if runtime is not None else before.platforms if before is not None else ()
-    return host.model_copy(update={"env": env, "env_from": settings}), platforms, resources
+    return host.replaced(env=env, env_from=settings), platforms, resources
 
 
 def row(name: str, function: Function) -> dict[str, Any]:
@@ -59,20 +64,23 @@ def row(name: str, function: Function) -> dict[str, Any]:
     return told
 
 
-def rows_of(pool: Pool) -> dict[str, dict[str, Any]]:
+def rows_of(pool: Pool) -> dict[str, bytes]:
     """The rows of a pool as it runs."""
-    return {each["name"]: each for each in orjson.loads(pool.run.env.get(MEMBERS_VARIABLE, "[]"))}
+    rows = orjson.loads(pool.run.env.get(MEMBERS_VARIABLE, "[]"))
+    return {each["name"]: orjson.dumps(each) for each in rows}
 
 
-def settings_files(namespace: str, function: Function) -> tuple[str, ...]:
-    """The files of the node that its settings and secrets are in. Members of one pool agree in them, order included."""
+def settings_files(namespace: str, said: Said) -> tuple[str, ...]:
+    """The files of the node that settings and secrets are in. Members of one pool agree in them, order included."""
+    *_, secrets, config = said
+    if not secrets and not config:
+        return ()
     return (
-        *(f"{namespace}/config/{name}" for name in function.config),
-        *(f"{namespace}/secrets/{name}" for name in function.secrets),
+        *(f"{namespace}/config/{name}" for name in config),
+        *(f"{namespace}/secrets/{name}" for name in secrets),
     )
 
 
 def signature(run: RunSpec, resources: Resources) -> str:
     """64 hex digits over all that a worker runs. The first 16 are the `config_hash` of its assignments."""
-    both = {"run": run.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
-    return sha256(canonical(both)).hexdigest()
+    return sha256(b'{"resources":' + canonical(resources) + b',"run":' + canonical(run) + b"}").hexdigest()

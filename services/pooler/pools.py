@@ -6,17 +6,22 @@ a new pool needs a turn only if all of it runs elsewhere.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from services.pooler.access import PoolKey, parse_pool
-from services.pooler.assign import assigner
+from services.pooler.assign import assigner, strangers
 from services.pooler.hosting import signature, worker
 from services.pooler.view import CHANGE_SECONDS, PoolPlan, View
 from services.pooler.world import State
 from shared import subjects
 from shared.model.pool import Pool, Runtime
+from shared.model.run import Resources, RunSpec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTHING = Pool(
+    limit=1, signature="", run=RunSpec(), resources=Resources(), desired=0, changed_at=_EPOCH, settles_by=_EPOCH
+)
 
 
 def plan_of(view: View, key: PoolKey) -> PoolPlan:
@@ -30,11 +35,12 @@ def _plan(view: View, key: PoolKey) -> PoolPlan:
     state, before = view.state, view.state.pool(key)
     members = before.members if before is not None else ()
     runtime = state.get(subjects.RUNTIME, (key.runtime,), Runtime)
-    if before is not None and before.desired and _unjudged(state, key, runtime, members):
+    moving = strangers(members, state.groups.get(key, ())) if members else ()
+    if before is not None and before.desired and _unjudged(state, key, runtime, moving):
         return PoolPlan(key, before, before, members, hold=True)
-    staying, wake_at = _staying(view, key, members)
+    staying, wake_at = _staying(view, key, moving) if moving else ((), None)
     admitted = _admitted(state, key, members, len(staying)) if runtime is not None else []
-    inside = sorted({*admitted, *staying})
+    inside = sorted({*admitted, *staying}) if staying else admitted
     record = _record(view, key, before, runtime, inside, frozenset(staying))
     plan = PoolPlan(
         key, before, record, tuple(inside), tuple(staying), unknown_runtime=runtime is None, wake_at=wake_at
@@ -45,7 +51,7 @@ def _plan(view: View, key: PoolKey) -> PoolPlan:
     if before is not None and soon is not None:
         newcomers = tuple(name for name in inside if name not in members)
         wake_at = min(soon, wake_at or soon)
-        return replace(plan, record=before, members=members, soon=newcomers, wake_at=wake_at)
+        return plan._replace(record=before, members=members, soon=newcomers, wake_at=wake_at)
     runs = before is not None and before.desired
     in_turn = runs or all(view.runs_elsewhere(key, name) for name in inside)
     if not in_turn or view.take_turn(key):
@@ -53,26 +59,25 @@ def _plan(view: View, key: PoolKey) -> PoolPlan:
     if runs:
         return _waiting(view, plan, admitted)
     nobody = _record(view, key, before, runtime, (), ())
-    return replace(plan, record=nobody, members=(), queued=tuple(inside), waits=True)
+    return plan._replace(record=nobody, members=(), queued=tuple(inside), waits=True)
 
 
-def _unjudged(state: State, key: PoolKey, runtime: Runtime | None, members: Collection[str]) -> bool:
+def _unjudged(state: State, key: PoolKey, runtime: Runtime | None, moving: Collection[str]) -> bool:
     """No record says that its runtime, or one of its members, is gone; neither does one say that it is there."""
-    if runtime is None and not state.deleted(subjects.RUNTIME, (key.runtime,)):
+    if runtime is None and not state.runtime_deleted(key.runtime):
         return True
-    functions = state.tables[subjects.FUNCTION]
-    return any((key.namespace, name) not in functions for name in members)
+    functions = [(key.namespace, name) for name in moving]
+    return any(function not in state.functions and function not in state.gone for function in functions)
 
 
-def _staying(view: View, key: PoolKey, members: Collection[str]) -> tuple[list[str], datetime | None]:
-    """The members that want to be elsewhere and are not there yet, and when the first of them has to leave."""
+def _staying(view: View, key: PoolKey, moving: Collection[str]) -> tuple[list[str], datetime | None]:
+    """Those of the members who declare another pool and are not there yet, and when the first of them has to leave."""
     staying: list[str] = []
     ends: list[datetime] = []
-    for name in members:
+    for name in moving:
         function = (key.namespace, name)
-        wanted = view.state.wanted.get(function)
         placement = view.state.placement(function)
-        if wanted is None or wanted == key or placement is None or placement.rejected:
+        if function not in view.state.functions or placement is None or placement.rejected:
             continue
         if placement.pool == str(key):
             staying.append(name)
@@ -118,8 +123,8 @@ def _record(
     run, platforms, resources = worker(state, key, before, runtime, inside, staying)
     if before is not None and (run, resources) == (before.run, before.resources) and before.desired:
         same = {"waiting_count": waiting, "limit": limit, "platforms": platforms}
-        return before if _says(before, same) else before.model_copy(update=same)
-    return Pool(
+        return before if _says(before, same) else before.replaced(**same)
+    return _NOTHING.replaced(
         members=tuple(inside),
         waiting_count=waiting,
         limit=limit,
@@ -137,11 +142,10 @@ def _empty(view: View, before: Pool | None, waiting: int, limit: int) -> Pool | 
     """A pool that functions declare and none may be in."""
     if before is None:
         return None
+    same = {"waiting_count": waiting, "limit": limit}
     if not before.desired:
-        same = {"waiting_count": waiting, "limit": limit}
-        return before if _says(before, same) else before.model_copy(update=same)
-    changes = {"members": (), "waiting_count": waiting, "limit": limit, "desired": 0, "changed_at": view.now}
-    return before.model_copy(update=changes | {"settles_by": view.now})
+        return before if _says(before, same) else before.replaced(**same)
+    return before.replaced(members=(), desired=0, changed_at=view.now, settles_by=view.now, **same)
 
 
 def _says(record: Pool, fields: Mapping[str, Any]) -> bool:
@@ -153,8 +157,8 @@ def _waiting(view: View, plan: PoolPlan, admitted: Collection[str]) -> PoolPlan:
     before = plan.before
     assert before is not None
     names = view.state.groups.get(plan.key, ())
-    inside = sum(view.state.wanted.get((plan.key.namespace, name)) == plan.key for name in before.members)
+    inside = sum(view.state.wanted((plan.key.namespace, name)) == plan.key for name in before.members)
     waiting = len(names) - inside
-    record = before if before.waiting_count == waiting else before.model_copy(update={"waiting_count": waiting})
+    record = before if before.waiting_count == waiting else before.replaced(waiting_count=waiting)
     queued = tuple(name for name in admitted if name not in before.members)
-    return replace(plan, record=record, members=before.members, queued=queued, waits=True)
+    return plan._replace(record=record, members=before.members, queued=queued, waits=True)

@@ -29,7 +29,7 @@ def state_query(state: State, request: Mapping[str, Any], now: datetime) -> Mapp
     if "namespace" not in request:
         return {
             "sequence": state.sequence,
-            "functions": len(state.wanted),
+            "functions": len(state.functions),
             "pools": len(state.tables[subjects.POOL]),
             "queued": sum(map(len, state.queued.values())),
         }
@@ -65,7 +65,7 @@ def explain_query(state: State, request: Mapping[str, Any], now: datetime) -> Ma
         if record is None:
             raise SteerError(f"nothing has been decided about pool {'/'.join(key)}")
         return {"pool": "/".join(key), "decision": decision, "fill": _fill(state, PoolKey(*key), now)}
-    wanted, placement = state.wanted.get(key), state.placement(key)
+    wanted, placement = state.wanted(key), state.placement(key)
     if wanted is None:
         raise SteerError(f"function: {'/'.join(key)} does not exist")
     return {

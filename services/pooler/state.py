@@ -4,77 +4,42 @@ It marks what has to be looked at: a pool, a function. Own records come back as 
 others depend on.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import cast
 
 from sortedcontainers import SortedSet
 
-from services.pooler.access import PoolKey, pool_of
+from services.pooler.access import PoolKey, pool_named
+from services.pooler.assign import MAX_TOGETHER, strangers
+from services.pooler.candidates import fold_access, fold_function, no_guest, note_guest, note_pool
 from services.pooler.workers import fold_assignment, fold_instance, sync_changing
 from services.pooler.world import DEFAULT_POLICY, READS, SERVICE, Look, State, Target, member
 from shared import subjects
 from shared.model.pool import Pool, PoolPlacement
 from shared.service import Plan, Sample, Version
-from shared.subjects import Key
+from shared.subjects import Key, Kind
 
 __all__ = ["READS", "SERVICE", "State", "attend", "fold", "observe", "settle"]
-
-_OF_EVERY_SERVICE = frozenset({subjects.DECISION.name, subjects.NOTICE.name})
-_REMEMBERED = frozenset({subjects.FUNCTION.name, subjects.RUNTIME.name})
-"""Kinds whose tombstone says something: no record at all means hold, only a tombstone tears down."""
 
 
 def fold(state: State, version: Version) -> None:
     """Put one version of one record into the state. Total and idempotent; ignores what the pooler does not read."""
-    kind, key = version.kind.name, version.key
+    kind, key, sequence, record, _, _ = version
     take = _FOLDS.get(kind)
-    if take is None or (kind in _OF_EVERY_SERVICE and key[0] != SERVICE):
+    if take is None:
         return
-    state.sequence = max(state.sequence, version.sequence)
-    table = state.named.get(kind)
-    old = None
+    state.sequence = max(state.sequence, sequence)
+    table, old = state.tables.get(kind), None
     if table is not None:
         old = table.get(key)
-        if old is not None and old.sequence >= version.sequence:
+        if old is not None and old.sequence >= sequence:
             return
-        if version.record is None and kind not in _REMEMBERED:
+        if record is None and kind is not subjects.RUNTIME:  # its tombstone tears down; no record at all means hold
             table.pop(key, None)
         else:
             table[key] = version
     take(state, version, old)
-
-
-def _fold_function(state: State, version: Version, old: Version | None) -> None:
-    """A function, or its access record: either may give it another pool."""
-    key = version.key
-    namespace, name = key
-    record = state.function(key)
-    before, after = state.wanted.pop(key, None), None
-    if record is not None:
-        after = state.wanted[key] = pool_of(namespace, name, record, state.access(key))
-    if before != after:
-        if before is not None:
-            group = state.groups[before]
-            del group[bisect_left(group, name)]
-            if not group:
-                del state.groups[before]
-                _keep(state, before)
-        if after is not None and after in state.groups:
-            insort(state.groups[after], name)
-        elif after is not None:
-            state.groups[after] = [name]
-            _keep(state, after)
-    if record is None and version.kind is subjects.ACCESS:
-        return
-    if before is not None and before != after:
-        state.mark_pool(before)
-    if after is not None:
-        state.mark_pool(after)
-    for pool in state.holders.get(key, ()):
-        state.mark_pool(pool)
-    state.mark_function(key)
 
 
 def _fold_policy(state: State, version: Version, old: Version | None) -> None:
@@ -91,35 +56,42 @@ def _fold_runtime(state: State, version: Version, old: Version | None) -> None:
 def _mark_all(state: State, pools: Iterable[PoolKey]) -> None:
     for pool in pools:
         state.mark_pool(pool)
-        for name in state.groups.get(pool, ()):
+        group = state.groups.get(pool, ())
+        for name in group if len(group) > MAX_TOGETHER else ():
             state.mark_function((pool.namespace, name))
 
 
 def _fold_placement(state: State, version: Version, old: Version | None) -> None:
     key = version.key
-    before = cast(PoolPlacement, old.record) if old is not None else None
-    after = cast(PoolPlacement | None, version.record)
+    before, after = old.record if old is not None else None, version.record
+    assert before is None or isinstance(before, PoolPlacement)
+    assert after is None or isinstance(after, PoolPlacement)
     if before is not None and before.queued_for:
-        member(state.queuing, _named(key, before.queued_for), key, False)
-    if after is not None and after.queued_for:
-        member(state.queuing, _named(key, after.queued_for), key, True)
-    for pool in state.holders.get(key, ()):
-        if after is None or after.rejected or after.pool != str(pool):
-            state.mark_pool(pool)
+        member(state.queuing, pool_named(key, before.queued_for), key, False)
+    if key in state.guests:
+        for pool in state.guests[key]:
+            if after is None or after.rejected or after.pool != str(pool):
+                state.mark_pool(pool)
     if after is not None and (after.moving_from or after.queued_for):
         _mark_if_let_go(state, key)
+        if after.queued_for:
+            member(state.queuing, pool_named(key, after.queued_for), key, True)
 
 
 def _fold_pool(state: State, version: Version, old: Version | None) -> None:
-    pool = PoolKey(*version.key)
+    pool, record = PoolKey(*version.key), version.record
     before = old.record.members if old is not None and isinstance(old.record, Pool) else ()
-    after = version.record.members if isinstance(version.record, Pool) else ()
-    for name in set(before).symmetric_difference(after) if before else after:
-        member(state.holders, (pool.namespace, name), pool, name in after)
-        _mark_if_let_go(state, (pool.namespace, name))
-    if old is None or version.record is None:
-        _keep(state, pool)
-    if any(state.wanted.get((pool.namespace, name)) != pool for name in after) or pool not in state.groups:
+    after = record.members if isinstance(record, Pool) else ()
+    others = strangers(after, state.groups.get(pool, ()))
+    for name in others:
+        note_guest(state, (pool.namespace, name), pool)
+    for name in before:
+        if name not in after:
+            no_guest(state, (pool.namespace, name), pool)
+            _mark_if_let_go(state, (pool.namespace, name))
+    if old is None or record is None:
+        note_pool(state, pool)
+    if others or pool not in state.groups:
         state.mark_pool(pool)
     sync_changing(state, pool)
 
@@ -127,31 +99,21 @@ def _fold_pool(state: State, version: Version, old: Version | None) -> None:
 def _mark_if_let_go(state: State, function: Key) -> None:
     """Its placement names a pool in which it goes on running for now, and that pool has let it go."""
     placement = state.placement(function)
-    if placement is None:
+    if placement is None or not (placement.moving_from or placement.queued_for):
         return
-    holders = state.holders.get(function, ())
     for text in (placement.moving_from, placement.pool if placement.queued_for else ""):
-        if text and _named(function, text) not in holders:
+        if text and not state.is_member(function, pool_named(function, text)):
             state.mark_function(function)
             if placement.queued_for:
-                state.mark_pool(_named(function, placement.queued_for))
-
-
-def _keep(state: State, pool: PoolKey) -> None:
-    here = pool in state.groups or pool in state.tables[subjects.POOL]
-    member(state.pools_in, pool.namespace, pool, here)
-    member(state.pools_with, pool.runtime, pool, here)
-
-
-def _named(function: Key, pool: str) -> PoolKey:
-    """The pool that a placement names; the placement is our own, so it is well-formed."""
-    return PoolKey(function[0], *pool.split("/"))
+                state.mark_pool(pool_named(function, placement.queued_for))
 
 
 def _fold_own(state: State, version: Version, old: Version | None) -> None:
     """A decision or a notice of our own says nothing new, but goes with the key that it speaks of."""
     match version.key:
-        case (_, "function", namespace, name) if (namespace, name) not in state.wanted:
+        case (service, *_) if service != SERVICE:
+            return
+        case (_, "function", namespace, name) if (namespace, name) not in state.functions:
             state.mark_function((namespace, name))
         case (_, _, namespace, runtime, worker, access):
             pool = PoolKey(namespace, runtime, worker, access)
@@ -159,18 +121,19 @@ def _fold_own(state: State, version: Version, old: Version | None) -> None:
                 state.mark_pool(pool)
 
 
-_FOLDS: Mapping[str, Callable[[State, Version, Version | None], None]] = {
-    subjects.RUNTIME.name: _fold_runtime,
-    subjects.POOLING_POLICY.name: _fold_policy,
-    subjects.ACCESS.name: _fold_function,
-    subjects.FUNCTION.name: _fold_function,
-    subjects.ASSIGNMENT.name: fold_assignment,
-    subjects.INSTANCE.name: fold_instance,
-    subjects.PLACEMENT.name: _fold_placement,
-    subjects.POOL.name: _fold_pool,
-    subjects.DECISION.name: _fold_own,
-    subjects.NOTICE.name: _fold_own,
+_FOLDS: Mapping[Kind, Callable[[State, Version, Version | None], None]] = {
+    subjects.RUNTIME: _fold_runtime,
+    subjects.POOLING_POLICY: _fold_policy,
+    subjects.ACCESS: fold_access,
+    subjects.FUNCTION: fold_function,
+    subjects.ASSIGNMENT: fold_assignment,
+    subjects.INSTANCE: fold_instance,
+    subjects.PLACEMENT: _fold_placement,
+    subjects.POOL: _fold_pool,
+    subjects.DECISION: _fold_own,
+    subjects.NOTICE: _fold_own,
 }
+"""What follows from a record, and from the version before it where records of its kind are held."""
 
 
 def observe(state: State, sample: Sample, received_at: datetime) -> None:
@@ -183,16 +146,21 @@ def attend(state: State, now: datetime) -> None:
 
 def settle(state: State, plan: Plan, now: datetime) -> None:
     """A pass is done: take its marks away, except where something has changed since, and note when to look again."""
-    for target, look in cast(Mapping[Target, Look], plan.looks).items():
-        if isinstance(target, PoolKey):
-            if look.mark is not None and state.dirty_pools.get(target) == look.mark:
-                del state.dirty_pools[target]
-            _set_due(state, target, look.wake_at)
-            _set_queued(state, target, look.queued)
-        elif look.mark is not None and state.dirty_functions.get(target) == look.mark:
+    for target, look in cast(Mapping[Target, Look | int | None], plan.looks).items():
+        if isinstance(look, Look):
+            _settle_pool(state, cast(PoolKey, target), look)
+        elif look is not None and state.dirty_functions.get(target) == look:
             del state.dirty_functions[target]
     if not state.dirty_functions:
         state.dirty_functions = {}  # one that has held many costs as much to walk as if it still did
+
+
+def _settle_pool(state: State, pool: PoolKey, look: Look) -> None:
+    if look.mark is not None and state.pool_marks.get(pool) == look.mark:
+        del state.pool_marks[pool]
+        state.dirty_pools.discard(pool)
+    _set_due(state, pool, look.wake_at)
+    _set_queued(state, pool, look.queued)
 
 
 def _set_due(state: State, pool: PoolKey, at: datetime | None) -> None:

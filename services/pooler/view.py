@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sortedcontainers import SortedSet
 
-from services.pooler.access import PoolKey, parse_pool
+from services.pooler.access import PoolKey, pool_named
 from services.pooler.world import State
 from shared.model.pool import MAX_LIMIT, Pool, PoolPlacement
 
@@ -26,8 +26,7 @@ _TICK = timedelta(microseconds=1)
 _NOTHING: SortedSet[tuple[datetime, PoolKey]] = SortedSet()
 
 
-@dataclass(frozen=True, slots=True)
-class PoolPlan:
+class PoolPlan(NamedTuple):
     """What becomes of one pool.
 
     `record` is what it should be, None = it should not be. `queued`: admitted, but not before the pool's turn. `soon`:
@@ -50,7 +49,7 @@ class PoolPlan:
 
     @property
     def changed(self) -> bool:
-        return self.record != self.before
+        return self.record is not self.before
 
     @property
     def rebuilt(self) -> bool:
@@ -110,14 +109,13 @@ class View:
         later = self.state.changing.get(namespace, _NOTHING).irange((self.now + _TICK,))
         return next((until for until, _ in later), None)
 
-    def runs_elsewhere(self, key: PoolKey, name: str) -> PoolKey | None:
-        """The other pool in which a function is placed and a member."""
-        placement = self.state.placement((key.namespace, name))
+    def runs_elsewhere(self, key: PoolKey, name: str) -> str | None:
+        """The other pool in which a function is placed and a member, as the placement names it."""
+        function = (key.namespace, name)
+        placement = self.state.placement(function)
         if placement is None or placement.rejected:
             return None
-        pools = self.state.holders.get((key.namespace, name), ())
         for text in (placement.pool, placement.moving_from):
-            pool = parse_pool(key.namespace, text)
-            if pool is not None and pool != key and pool in pools:
-                return pool
+            if text and text != str(key) and self.state.is_member(function, pool_named(function, text)):
+                return text
         return None

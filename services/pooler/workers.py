@@ -63,7 +63,7 @@ def _heard_of(state: State, pool: PoolKey) -> None:
         state.mark_pool(pool)
     record = state.pool(pool)
     for name in record.members if record is not None else ():
-        for source in state.holders.get((pool.namespace, name), ()):
+        for source in state.guests.get((pool.namespace, name), ()):
             if source != pool:
                 state.mark_pool(source)
 
@@ -83,7 +83,9 @@ def sync_changing(state: State, pool: PoolKey) -> None:
             del state.changing[namespace]
     if until is not None:
         state.changing_until[pool] = until
-        state.changing.setdefault(namespace, SortedSet()).add((until, pool))
+        if namespace not in state.changing:
+            state.changing[namespace] = SortedSet()
+        state.changing[namespace].add((until, pool))
 
 
 def _loaded(state: State, pool: PoolKey, record: Pool) -> bool:

@@ -3,7 +3,8 @@
 Indexes are derived from the records alone, so the order between different subjects does not matter. What is dirty,
 due or queued is only looked at again: a state that was just loaded looks at everything.
 
-Of assignments and instances only those of pools count, and of these only who is ready where.
+Of what there is very much of, only that is held which deciding takes: of a function its pool and its row, of assignments
+and instances those of pools, and of these only who is ready where.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -12,11 +13,10 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
-from sortedcontainers import SortedDict, SortedSet
+from sortedcontainers import SortedSet
 
-from services.pooler.access import PoolKey
+from services.pooler.access import PoolKey, Said
 from shared import subjects
-from shared.model.function import Function, FunctionAccess
 from shared.model.pool import Pool, PoolingPolicy, PoolPlacement
 from shared.service import Version
 from shared.subjects import Key, Kind
@@ -34,7 +34,9 @@ READS: tuple[Kind, ...] = (
     subjects.PLACEMENT, subjects.POOL,
     subjects.DECISION, subjects.NOTICE,
 )  # fmt: skip
-_TABLES = tuple(kind for kind in READS if kind not in (subjects.ASSIGNMENT, subjects.INSTANCE))
+_DIGESTED = (subjects.ACCESS, subjects.FUNCTION, subjects.ASSIGNMENT, subjects.INSTANCE)
+"""Kinds of which no record is held."""
+_TABLES = tuple(kind for kind in READS if kind not in _DIGESTED)
 DEFAULT_POLICY = PoolingPolicy()
 
 M = TypeVar("M", bound=BaseModel)
@@ -43,14 +45,34 @@ E = TypeVar("E", bound=Hashable)
 
 
 class Look(NamedTuple):
-    """What a pass found out about one target, of a pool also: when to look again, and whether a pool waits for its turn.
+    """What a pass found out about a pool: when to look again, and whether it waits for its turn.
 
-    `mark` is the mark that the pass saw: where it has moved since, the target is looked at again.
+    `mark` is the mark that the pass saw: where it has moved since, the pool is looked at again. Of a function a pass
+    remembers its mark and nothing else.
     """
 
     mark: int | None
     wake_at: datetime | None = None
     queued: bool = False
+
+
+class Candidate(NamedTuple):
+    """A function: the pool that it declares, what a host is told of it (`row`, JSON), and what it adds to its worker."""
+
+    pool: PoolKey
+    sequence: int
+    said: Said
+    row: bytes
+    cpu_millis: int
+    memory_mb: int
+
+
+class Access(NamedTuple):
+    """What a function owns and was granted, each sorted and once."""
+
+    sequence: int
+    owned: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +99,18 @@ class State:
     def __init__(self) -> None:
         self.sequence = 0
         self.tables: dict[Kind, dict[Key, Version]] = {kind: {} for kind in _TABLES}
-        self.named = {kind.name: table for kind, table in self.tables.items()}
-        self._functions = self.tables[subjects.FUNCTION]
-        self._access = self.tables[subjects.ACCESS]
-        self._placements = self.tables[subjects.PLACEMENT]
+        self.placements = self.tables[subjects.PLACEMENT]
         self._pools = self.tables[subjects.POOL]
+        self._policies = self.tables[subjects.POOLING_POLICY]
         self._decisions = self.tables[subjects.DECISION]
-        self.wanted: dict[Key, PoolKey] = {}
-        """The pool that each function declares."""
+        self.functions: dict[Key, Candidate] = {}
+        self.access: dict[Key, Access] = {}
+        self.gone: dict[Key, int] = {}
+        """The functions that a tombstone says are deleted, with its sequence."""
         self.groups: dict[PoolKey, list[str]] = {}
         """The functions that declare a pool, in order."""
-        self.holders: dict[Key, set[PoolKey]] = {}
-        """The pools of which a function is a member."""
+        self.guests: dict[Key, tuple[PoolKey, ...]] = {}
+        """The pools of which a function is a member without declaring them: it is on its way to another."""
         self.queuing: dict[PoolKey, set[Key]] = {}
         """The functions whose placement says that they wait for their turn to go to a pool."""
         self.pools_in: dict[str, set[PoolKey]] = {}
@@ -101,8 +123,11 @@ class State:
         """By namespace, the pools whose new worker has not loaded its members yet, with the end of that."""
         self.changing_until: dict[PoolKey, datetime] = {}
         self.queued: dict[str, SortedSet[PoolKey]] = {}
-        self.dirty_pools: SortedDict[PoolKey, int] = SortedDict()
+        self.dirty_pools: SortedSet[PoolKey] = SortedSet()
+        self.pool_marks: dict[PoolKey, int] = {}
+        """The marks of the dirty pools."""
         self.dirty_functions: dict[Key, int] = {}
+        """Functions to be looked at by themselves: those of small pools are looked at with their pool."""
         self.due: SortedSet[tuple[datetime, PoolKey]] = SortedSet()
         self.due_at: dict[PoolKey, datetime] = {}
         self.marks = 0
@@ -116,27 +141,25 @@ class State:
         """Whether a decision of ours about this is in force."""
         return (SERVICE, about, *key) in self._decisions
 
-    def access(self, key: Key) -> FunctionAccess | None:
-        version = self._access.get(key)
-        return cast(FunctionAccess, version.record) if version is not None else None
+    def wanted(self, function: Key) -> PoolKey | None:
+        """The pool that a function declares."""
+        candidate = self.functions.get(function)
+        return candidate.pool if candidate is not None else None
 
     def newest(self, namespace: str, names: Iterable[str]) -> int:
         """The sequence of the newest record of these functions, 0 for none."""
-        found = [self._functions.get((namespace, name)) for name in names]
-        return max([version.sequence for version in found if version is not None], default=0)
-
-    def is_new(self, function: Key) -> bool:
-        """Whether nothing has been said of it yet."""
-        return function not in self._placements
+        found = [self.functions.get((namespace, name)) for name in names]
+        return max([candidate.sequence for candidate in found if candidate is not None], default=0)
 
     def cause(self, function: Key) -> int:
         """The sequence of the newest record of the function: of its own, or of its access."""
-        versions = (self._functions.get(function), self._access.get(function))
-        return max((version.sequence for version in versions if version is not None), default=0)
+        candidate, access = self.functions.get(function), self.access.get(function)
+        of_its_own = candidate.sequence if candidate is not None else self.gone.get(function, 0)
+        return max(of_its_own, access.sequence if access is not None else 0)
 
-    def deleted(self, kind: Kind, key: Key) -> bool:
+    def runtime_deleted(self, runtime: str) -> bool:
         """Whether a tombstone says so; never having existed is not being deleted."""
-        version = self.tables[kind].get(key)
+        version = self.tables[subjects.RUNTIME].get((runtime,))
         return version is not None and version.record is None
 
     def pool(self, key: PoolKey) -> Pool | None:
@@ -144,15 +167,16 @@ class State:
         return cast(Pool, version.record) if version is not None else None
 
     def placement(self, function: Key) -> PoolPlacement | None:
-        version = self._placements.get(function)
+        version = self.placements.get(function)
         return cast(PoolPlacement, version.record) if version is not None else None
 
-    def function(self, key: Key) -> Function | None:
-        version = self._functions.get(key)
-        return cast(Function | None, version.record) if version is not None else None
+    def is_member(self, function: Key, pool: PoolKey) -> bool:
+        record = self.pool(pool)
+        return record is not None and function[1] in record.members
 
     def policy(self, namespace: str) -> PoolingPolicy:
-        return self.get(subjects.POOLING_POLICY, (namespace,), PoolingPolicy) or DEFAULT_POLICY
+        version = self._policies.get((namespace,))
+        return cast(PoolingPolicy, version.record) if version is not None else DEFAULT_POLICY
 
     def ready(self, pool: PoolKey, name: str) -> bool:
         """Whether a worker of the pool that is to run says that it has loaded this member."""
@@ -164,7 +188,9 @@ class State:
 
     def mark_pool(self, pool: PoolKey) -> None:
         self.marks += 1
-        self.dirty_pools[pool] = self.marks
+        if pool not in self.pool_marks:
+            self.dirty_pools.add(pool)
+        self.pool_marks[pool] = self.marks
 
     def mark_function(self, function: Key) -> None:
         self.marks += 1

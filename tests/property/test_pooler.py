@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from random import Random
+from typing import cast
 
 import orjson
 import pytest
@@ -70,11 +71,12 @@ class History(World):
 
     def allow(self) -> None:
         """Note in which pool each function may be with which row, as its records are now."""
-        for (_, name), version in self.state.tables[subjects.FUNCTION].items():
-            if isinstance(version.record, Function):
-                access = self.state.get(subjects.ACCESS, (NS, name), FunctionAccess)
-                told = orjson.dumps(row(name, version.record)).decode()
-                self.allowed.setdefault(name, set()).add((str(pool_of(NS, name, version.record, access)), told))
+        for (_, key), function in self.current.items():
+            if isinstance(function, Function):
+                name = key[1]
+                access = cast(FunctionAccess | None, self.current.get((subjects.ACCESS, key)))
+                told = orjson.dumps(row(name, function)).decode()
+                self.allowed.setdefault(name, set()).add((str(pool_of(NS, name, function, access)), told))
 
     def check(self) -> None:
         """What holds after every pass."""
@@ -89,13 +91,16 @@ class History(World):
 
     def check_rest(self) -> None:
         """What holds when nothing is left to decide."""
-        for (_, name), version in self.state.tables[subjects.FUNCTION].items():
+        for (kind, (*_, name)), record in self.current.items():
+            if kind is not subjects.FUNCTION:
+                continue
             placement = self.state.placement((NS, name))
-            if version.record is None:
+            if record is None:
                 assert placement is None
                 continue
             assert placement is not None
-            inside = {str(pool) for pool in self.state.holders.get((NS, name), ())}
+            pools = self.state.tables[subjects.POOL]
+            inside = {str(PoolKey(*pool)) for pool in pools if name in self.pool_record(pool).members}
             if placement.rejected:
                 assert placement.reason and placement.pool not in inside
                 assert self.decision("function", NS, name) is not None
@@ -161,7 +166,7 @@ def test_by_name_who_is_where_follows_from_who_declares_what_whatever_came_befor
     it.cooperate()
     it.advance(200)
     assert not it.state.queued
-    wanted = [Declared(name, pool) for (_, name), pool in it.state.wanted.items()]
+    wanted = [Declared(name, candidate.pool) for (_, name), candidate in it.state.functions.items()]
     for each in wanted:
         assert each.key is not None
         found = ByName().assign(each, each.key, wanted, 2)

@@ -37,11 +37,14 @@ class World:
     sequence: int = 0
     log: list[Version] = field(default_factory=list)
     wake_at: datetime | None = None
+    current: dict[tuple[Kind, Key], BaseModel | None] = field(default_factory=dict)
+    """The last record of each subject; None = deleted."""
 
     def publish(self, kind: Kind, key: Key, record: BaseModel | None) -> int:
         self.sequence += 1
         version = Version(kind, key, self.sequence, record, self.now)
         self.log.append(version)
+        self.current[kind, key] = record
         fold(self.state, version)
         return self.sequence
 
