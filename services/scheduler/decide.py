@@ -93,7 +93,7 @@ class _Pass:
             case ("pool", *key):
                 return decide_pool(self.state, tuple(key), self.now)
             case ("node", name):
-                return decide_node(self.state, name, self.now, self.losing)
+                return decide_node(self.state, name, self.now, lambda: self.losing)
             case _:
                 return decide_fleet(self.state, self.now)
 

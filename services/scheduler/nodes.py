@@ -4,6 +4,7 @@ Silence counts by receipt, and only from when somebody listened: a new leader, o
 nobody is marked down by an election. Many nodes silent at once is taken for our own blindness, and confirmed for longer.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -23,6 +24,7 @@ INTERVALS: tuple[tuple[int, Literal[2, 5, 10, 20]], ...] = ((1000, 2), (2500, 5)
 """Up to so many nodes send a heartbeat every so many seconds: under 500 a second in all. Beyond that, every 20 s."""
 
 NodeState = Literal["alive", "suspect", "down"]
+Losing = Callable[[], int]
 Drain = Literal["none", "draining", "drained"]
 
 
@@ -40,8 +42,8 @@ class Silence:
         return cls(timedelta(seconds=max(10, 2.5 * interval)), timedelta(seconds=max(30, 4 * interval)))
 
 
-def decide_node(state: State, name: str, now: datetime, losing: int) -> tuple[list[Decision], list[Draft]]:
-    """`losing` is the number of nodes that are silent for too long, or went down within the last minute."""
+def decide_node(state: State, name: str, now: datetime, losing: Losing) -> tuple[list[Decision], list[Draft]]:
+    """`losing` counts the nodes that are silent for too long, or went down within the last minute."""
     draft = Draft(state, "node", (name,), now)
     if state.deleted(subjects.NODE, (name,)):
         return _decommission(state, name, draft), [draft]
@@ -63,7 +65,9 @@ def decide_node(state: State, name: str, now: datetime, losing: int) -> tuple[li
     return ([decision] if decision is not None else []), [draft]
 
 
-def _condition(state: State, name: str, before: NodeStatus | None, losing: int, draft: Draft) -> tuple[NodeState, str]:
+def _condition(
+    state: State, name: str, before: NodeStatus | None, losing: Losing, draft: Draft
+) -> tuple[NodeState, str]:
     if before is None:
         draft.because(state.sequence_of(subjects.NODE, (name,)))
         return "alive", "registered"
@@ -79,11 +83,11 @@ def _condition(state: State, name: str, before: NodeStatus | None, losing: int, 
         return ("alive", "heard") if heard is not None else (before.state, before.reason)
     down_at = since + limits.down_after
     if draft.now >= down_at and before.state != "down":
-        draft.observation["losing"] = losing
-    if draft.now >= down_at and _mass_loss(state, losing) and before.state != "down":
-        down_at += timedelta(seconds=MASS_LOSS_EXTRA_SECONDS)
-        if draft.now < down_at:
-            _tell_mass_loss(state, losing, draft)
+        count = draft.observation["losing"] = losing()
+        if _mass_loss(state, count):
+            down_at += timedelta(seconds=MASS_LOSS_EXTRA_SECONDS)
+            if draft.now < down_at:
+                _tell_mass_loss(state, count, draft)
     if draft.now < down_at:
         draft.wake(down_at)
         return ("suspect" if before.state == "alive" else before.state), f"silent for {silent.total_seconds():.0f} s"
