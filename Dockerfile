@@ -11,7 +11,7 @@ RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation -e .
 
 FROM python:3.11-slim
 ENV PATH=/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-RUN install -d -o 10001 -g 10001 /data
+RUN install -d -o 10001 -g 10001 /data /edge
 COPY --from=build /venv /venv
 COPY --from=build /app /app
 WORKDIR /app

@@ -1,17 +1,19 @@
 """`python -m services.cli.health [URL]`: exit code 0 where a process says that it is healthy, else 1 and the reason.
 
-Without a URL it asks the process that shares its environment: `/healthz` on `STEER_METRICS_PORT`. Standard library only,
-so that a container's health check costs little.
+Without a URL it asks the process that shares its environment: `/healthz` on `STEER_METRICS_PORT`. `unix/PATH` is Caddy's
+admin API on a socket. Standard library only, so that a container's health check costs little.
 """
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 SECONDS = 3.0
+UNIX = "unix/"
 
 
 def url_of(arguments: list[str], environ: Mapping[str, str]) -> str:
@@ -27,12 +29,24 @@ def url_of(arguments: list[str], environ: Mapping[str, str]) -> str:
 def problem(url: str) -> str:
     """Empty where the answer is good."""
     try:
+        if url.startswith(UNIX):
+            return _problem_on(url.removeprefix(UNIX))
         with urlopen(url, timeout=SECONDS):
             return ""
     except HTTPError as error:
         return f"{url}: status {error.code}: {error.read(1000).decode(errors='replace').strip()}"
     except (OSError, HTTPException, ValueError) as error:
         return f"{url}: {error}"
+
+
+def _problem_on(path: str) -> str:
+    connection = HTTPConnection("127.0.0.1", timeout=SECONDS)
+    with socket.socket(socket.AF_UNIX) as connection.sock:
+        connection.sock.settimeout(SECONDS)
+        connection.sock.connect(path)
+        connection.request("GET", "/config/")
+        status = connection.getresponse().status
+    return "" if status == 200 else f"{path}: status {status}"
 
 
 def main(arguments: list[str]) -> int:

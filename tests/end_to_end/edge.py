@@ -21,6 +21,7 @@ OPEN = 40
 """So many requests may be under way at most: a machine that cannot keep up gets fewer a second, not more at a time."""
 REQUEST_SECONDS = 10.0
 START_SECONDS = 30.0
+LOOK_SECONDS = 0.1
 
 
 def program(name: str) -> str | None:
@@ -131,7 +132,7 @@ async def until(condition: Callable[[], object], seconds: float = START_SECONDS)
                     found = await found
                 if found:
                     return
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         raise AssertionError(f"did not come about in {seconds:g} s") from None
 
@@ -212,17 +213,17 @@ class Load:
         began, sent = clock(), 0
         while True:
             while sent < (clock() - began) * RATE and self.open < OPEN:
+                self.open += 1
                 task = asyncio.create_task(self._request())
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
                 sent += 1
             sent = max(
-                sent, int((clock() - began) * RATE) - RATE
+                sent, int((clock() - began) * RATE) - OPEN
             )  # what a stalled machine could not send is not made up
             await asyncio.sleep(1 / RATE)
 
     async def _request(self) -> None:
-        self.open += 1
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 status, body = await exchange(self.port, self.host, self.path)

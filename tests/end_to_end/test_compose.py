@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from services.cli.supervisor import tail
 from shared.runtime.bus import connect
 from shared.runtime.embedded import free_port
 from shared.runtime.settings import Settings
+from tests.end_to_end.edge import answers, until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NATS = ("nats-1", "nats-2", "nats-3")
-DOERS = ("agent", "activator")
+DOERS = ("agent", "activator", "bridge")
+PROXY = "proxy"
 HEALTHY_SECONDS = 60
 CHECK_SECONDS = 0.5
 
@@ -48,7 +51,7 @@ def test_a_container_says_whether_it_is_healthy(name: str) -> None:
 
 
 def test_there_are_three_servers_and_two_instances_of_each_service_that_decides() -> None:
-    assert set(SERVICES) == {*NATS, *DECIDERS, *DOERS}
+    assert set(SERVICES) == {*NATS, *DECIDERS, *DOERS, PROXY}
     for name in DECIDERS:
         assert SERVICES[name]["deploy"]["replicas"] == 2
     for name in (*DECIDERS, *DOERS):
@@ -57,8 +60,9 @@ def test_there_are_three_servers_and_two_instances_of_each_service_that_decides(
 
 
 def test_what_is_kept_is_kept_in_a_volume_of_its_own() -> None:
-    mounts = [mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", ())]
-    assert sorted(mounts) == sorted(COMPOSE["volumes"])
+    mounts = {name: service["volumes"] for name, service in SERVICES.items() if "volumes" in service}
+    assert mounts.pop("bridge") == mounts[PROXY], "a bridge and its proxy share the socket and the slots"
+    assert sorted(mount.split(":")[0] for each in mounts.values() for mount in each) == sorted(COMPOSE["volumes"])
 
 
 def test_no_port_is_open_beyond_this_machine() -> None:
@@ -90,6 +94,9 @@ class Here:
     client: dict[str, int]
     cluster: dict[str, int]
     monitor: dict[str, int]
+    activator: int
+    http: int
+    internal: int
 
     def command(self, name: str, words: list[str]) -> list[str]:
         """A command of a container, with its program from this environment."""
@@ -104,8 +111,11 @@ class Here:
             word = re.sub(r"\b0\.0\.0\.0:6222\b", f"127.0.0.1:{self.cluster[name]}", word)
             word = re.sub(r"\b4222\b", str(self.client[name]), word)
             word = re.sub(r"\b8222\b", str(self.monitor[name]), word).replace("0.0.0.0", "127.0.0.1")
-        if name == "activator":
-            word = re.sub(r"\b0\.0\.0\.0:8081\b", "127.0.0.1:0", word)
+        word = re.sub(r"\b(0\.0\.0\.0|activator):8081\b", f"127.0.0.1:{self.activator}", word)
+        word = word.replace("0.0.0.0:8080", f"127.0.0.1:{self.http}").replace(
+            "0.0.0.0:7000", f"127.0.0.1:{self.internal}"
+        )
+        word = re.sub(r"^(unix/)?/(edge|tmp)\b", rf"\g<1>{self.directory}/\g<2>", word)
         return str(self.directory / name) if word == "/data" else word
 
     def environment(self, name: str, metrics_port: int) -> dict[str, str]:
@@ -159,10 +169,11 @@ async def container(here: Here, name: str) -> AsyncIterator[None]:
 
 
 async def test_every_command_runs_and_every_health_check_comes_to_say_yes(tmp_path: Path) -> None:
-    ports = [{name: free_port() for name in NATS} for _ in range(3)]
-    here = Here(tmp_path, *ports)
+    client, cluster, monitor = ({name: free_port() for name in NATS} for _ in range(3))
+    here = Here(tmp_path, client, cluster, monitor, free_port(), free_port(), free_port())
+    (tmp_path / "edge").mkdir()
     async with AsyncExitStack() as stack:
-        for names in (NATS, (*DECIDERS, *DOERS)):
+        for names in (NATS, (*DECIDERS, *DOERS, PROXY)):
             await asyncio.gather(*(stack.enter_async_context(container(here, name)) for name in names))
         url = here.environment("scheduler", 0)["STEER_NATS_URL"]
         bus = await connect(Settings(nats_url=url, replicas=3), "test", patience=10)
@@ -170,3 +181,5 @@ async def test_every_command_runs_and_every_health_check_comes_to_say_yes(tmp_pa
         async with asyncio.timeout(HEALTHY_SECONDS):
             while not all(leader.holds_lease for leader in await leaders(bus)):  # noqa: ASYNC110 - other processes
                 await asyncio.sleep(0.2)
+        for port in (here.http, here.internal):
+            await until(partial(answers, port, "nobody.example.com", 404), HEALTHY_SECONDS)
