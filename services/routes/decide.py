@@ -20,7 +20,7 @@ from services.routes import conflicts, functions, hosts, ports, versions
 from services.routes.conflicts import Dispute
 from services.routes.serving import View
 from services.routes.world import Item, Mark, Route, State
-from services.routes.written import subject_of, term_of
+from services.routes.written import in_force, subject_of, term_of
 from shared import codec, route_digest, subjects
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route
 from shared.service import MAX_BATCH, Change, Decision, Plan
@@ -139,12 +139,11 @@ def _draft_route(draft: Draft, view: View, item: Item, mark: Mark) -> None:
     if not _differs(draft.state, item, wanted):
         return
     written = draft.state.written.get(item)
-    before = written.record if written else None
     draft.digest = route_digest.moved(draft.digest, written.term if written else 0, wanted.term)
-    draft.gained[item[0]] = draft.gained.get(item[0], 0) + (wanted.route is not None) - (before is not None)
+    draft.gained[item[0]] = draft.gained.get(item[0], 0) + (wanted.route is not None) - (written is not None)
     draft.changes.append(Change(subjects.BY_NAME[item[0]], item[1], wanted.route))
     if len(draft.explained) < _EXPLAINED:
-        draft.explained[subject_of(item)] = _difference(before, wanted.route)
+        draft.explained[subject_of(item)] = _difference(in_force(draft.state, item), wanted.route)
     draft.cause = max(draft.cause, mark.cause)
 
 
@@ -168,8 +167,7 @@ def _wanted(view: View, item: Item) -> Wanted:
     if len(body) <= codec.MAX_BODY_BYTES:
         return Wanted(route, term_of(item, body), dispute)
     written = view.state.written.get(item)
-    kept, term = (written.record, written.term) if written else (None, 0)
-    return Wanted(kept, term, conflicts.too_large(dispute))
+    return Wanted(in_force(view.state, item), written.term if written else 0, conflicts.too_large(dispute))
 
 
 def _asked_for(view: View, item: Item) -> tuple[Route | None, Dispute]:

@@ -10,8 +10,9 @@ that leads there stays; only a tombstone ends it.
 
 from collections.abc import Iterator
 
-from services.routes.serving import MAX_ENDPOINTS, address
-from services.routes.world import Item, Place, State
+from services.routes.serving import MAX_ENDPOINTS, endpoint
+from services.routes.world import Item, Place, State, number_of
+from services.routes.written import in_force
 from shared.model.route import Endpoint, FunctionRoute
 from shared.subjects import POOL, ROUTE_FUNCTION, ROUTED_POOL, Key
 
@@ -42,7 +43,7 @@ def obstacle(state: State, place: Place, name: str) -> str:
         return f"it is to {replica.desired}"
     if loaded is None or name not in loaded.members:
         return f"its host does not say that {name} is ready"
-    if replica.port not in loaded.ports:
+    if number_of(loaded.ports, replica.port) is None:
         return "its host has no http port"
     if place[0] in state.down:
         return f"node {place[0]} is down"
@@ -61,18 +62,14 @@ def _endpoints(state: State, pool: Key, name: str) -> tuple[Endpoint, ...]:
     places = sorted(state.replicas_of.get(pool, ()), key=lambda place: (place[1], place[0]))
     ready = [place for place in places if obstacle(state, place, name) == ""]
     return tuple(
-        Endpoint(
-            assignment=place[1],
-            node=place[0],
-            address=address(state, place, state.loaded[place].ports[state.replicas[place].port]),
-        )
+        endpoint(state, place, number_of(state.loaded[place].ports, state.replicas[place].port) or 0)
         for place in ready[:MAX_ENDPOINTS]
     )
 
 
 def _held(state: State, item: Item) -> FunctionRoute | None:
-    written = state.written.get(item)
-    if written is None or not isinstance(written.record, FunctionRoute):
+    route = in_force(state, item)
+    if not isinstance(route, FunctionRoute):
         return None
-    pool = (item[1][0], *written.record.pool.split("/"))
-    return None if (POOL.name, pool) in state.sequences else written.record
+    pool = (item[1][0], *route.pool.split("/"))
+    return None if pool in state.sequences[POOL.name] else route

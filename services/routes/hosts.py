@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from services.routes.serving import View
 from services.routes.world import Env, Item, State, domain_env
+from services.routes.written import in_force
 from shared import subjects
 from shared.model.domain import Middleware
 from shared.model.route import HostRoutes, HTTPRoute
@@ -82,8 +83,8 @@ def _winner(state: State, item: Item, prefix: str, claims: list[Claim]) -> Claim
     """The incumbent, else the lower subject; `claims` are in the order of their subjects."""
     if len(claims) == 1:
         return claims[0]
-    written = state.written.get(item)
-    routes = written.record.routes if written and isinstance(written.record, HostRoutes) else ()
+    written = in_force(state, item)
+    routes = written.routes if isinstance(written, HostRoutes) else ()
     incumbent = next((route for route in routes if route.path_prefix == prefix), None)
     if incumbent is None:
         return claims[0]

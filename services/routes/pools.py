@@ -40,7 +40,7 @@ def fold_loaded(state: State, place: Place, instance: Instance | None, version: 
     before = state.loaded.pop(place, None)
     if instance is not None and instance.members and instance.state in _UP:
         ready = frozenset(name for name, said in instance.members.items() if said == "ready")
-        state.loaded[place] = Loaded(instance.ports, ready)
+        state.loaded[place] = Loaded(tuple(instance.ports.items()), ready)
     if before == state.loaded.get(place):
         return
     replica = state.replicas.get(place)

@@ -4,6 +4,7 @@ from typing import Literal
 
 from services.routes.serving import View
 from services.routes.world import Env, Item
+from services.routes.written import in_force
 from shared.model.route import InternalPort, InternalService, L4Route
 from shared.model.run import PortSpec
 
@@ -16,8 +17,8 @@ def l4(view: View, item: Item) -> tuple[L4Route | None, tuple[Env, ...], Env | N
     claimants = sorted(view.state.claimants.get(item, ()))
     if not claimants:
         return None, (), None
-    written = view.state.written.get(item)
-    incumbent = tuple(written.record.environment.split("/")) if written and isinstance(written.record, L4Route) else ()
+    written = in_force(view.state, item)
+    incumbent = tuple(written.environment.split("/")) if isinstance(written, L4Route) else ()
     winner = incumbent if incumbent in claimants else claimants[0]
     serving = view.of(winner)
     number = int(item[1][0])

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from services.routes import functions, hosts, versions
 from services.routes.decide import work
 from services.routes.serving import obstacle
@@ -40,7 +42,7 @@ def host(state: State, request: Mapping[str, Any], now: datetime) -> Mapping[str
     written = state.written.get(item)
     return {
         "hostname": hostname,
-        "routes": written.record.model_dump(mode="json")["routes"] if written else [],
+        "routes": orjson.loads(written.body)["routes"] if written else [],
         "claims": [
             {"by": claim.subject, "environment": "/".join(claim.env), "path_prefix": claim.prefix}
             for claim in hosts.claims(state, item)

@@ -6,9 +6,10 @@ of traffic. A replica that drains is no endpoint, while it keeps running.
 """
 
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import itemgetter
 
-from services.routes.world import Active, Env, Place, Policy, State
+from services.routes.world import Active, Env, Place, Policy, State, number_of
 from shared.model.route import Endpoint
 
 MAX_ENDPOINTS = 4096
@@ -39,22 +40,17 @@ class Serving:
     def endpoints(self, port: str) -> tuple[Endpoint, ...]:
         """Sorted by assignment; the first `MAX_ENDPOINTS`, so that a route fits in a message."""
         if port not in self._by_port:
-            bound = [place for place in self.places if port in self.state.bound[place]]
-            self._by_port[port] = tuple(
-                Endpoint(
-                    assignment=place[1],
-                    node=place[0],
-                    address=address(self.state, place, self.state.bound[place][port]),
-                )
-                for place in bound[:MAX_ENDPOINTS]
-            )
+            bound = ((place, number_of(self.state.bound[place], port)) for place in self.places)
+            found = (endpoint(self.state, place, number) for place, number in bound if number is not None)
+            self._by_port[port] = tuple(islice(found, MAX_ENDPOINTS))
         return self._by_port[port]
 
 
-def address(state: State, place: Place, port: int) -> str:
-    """`host:port` of a replica, by the address of its node."""
+def endpoint(state: State, place: Place, port: int) -> Endpoint:
+    """A replica that is reached at the address of its node."""
     host = state.addresses[place[0]]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Endpoint(assignment=place[1], node=place[0], address=address)
 
 
 @dataclass(slots=True)

@@ -5,18 +5,16 @@ in a message is compressed and cut into `steer.snapshot.routes.<n>`, n from 1; t
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
-from pydantic import BaseModel
 
 from services.routes import versions
-from services.routes.world import Route, State
-from shared import codec, route_digest
-from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route, RouteSnapshot
-from shared.subjects import ROUTE_SNAPSHOT
+from services.routes.world import State
+from shared import codec, route_digest, subjects
+from shared.model.route import RouteSnapshot
+from shared.subjects import ROUTE_FUNCTION, ROUTE_HOST, ROUTE_INTERNAL, ROUTE_KINDS, ROUTE_L4, ROUTE_SNAPSHOT, Key
 
 QUIET_SECONDS = 2.0
 """After the last change."""
@@ -24,44 +22,54 @@ QUIET_SECONDS = 2.0
 MOST_SECONDS = 30.0
 """After the first, while changes go on."""
 
+_ROUTES = b'"routes":['
+
 
 class Taken(NamedTuple):
-    """Every route of one version, in no order. The records are the state's own, which are replaced but never changed."""
+    """Every route record of one version, by its kind and key, as it was published."""
 
     version: int
     digest: str
-    routes: tuple[Route, ...]
+    bodies: Mapping[str, Mapping[Key, bytes]]
 
 
 def take(state: State) -> Taken | None:
     """The routes of the manifest in force; None while a version is not closed, or before the first."""
     if state.manifest is None or versions.unclosed(state):
         return None
-    routes = tuple(written.record for written in state.written.values())
-    return Taken(state.manifest.version, route_digest.text(state.digest), routes)
+    bodies: dict[str, dict[Key, bytes]] = {kind.name: {} for kind in ROUTE_KINDS}
+    for (kind, key), written in state.written.items():
+        bodies[kind][key] = written.body
+    return Taken(state.manifest.version, route_digest.text(state.digest), bodies)
 
 
 def pieces(taken: Taken) -> Iterator[bytes]:
-    """The JSON of its `RouteSnapshot`, a route at a time, for one who has to do other things in between."""
-    hosts = sorted((each for each in taken.routes if isinstance(each, HostRoutes)), key=attrgetter("hostname"))
-    lists: dict[str, Iterable[BaseModel]] = {
-        "http_routes": (route for host in hosts for route in host.routes),
-        "l4_routes": _sorted(taken, L4Route, "public_port"),
-        "internal_services": _sorted(taken, InternalService, "environment"),
-        "function_routes": _sorted(taken, FunctionRoute, "namespace", "function"),
+    """The JSON of its `RouteSnapshot`, a record at a time, for one who has to do other things in between."""
+    hosts = sorted((subjects.hostname(key), body) for key, body in taken.bodies[ROUTE_HOST.name].items())
+    l4 = taken.bodies[ROUTE_L4.name]
+    lists: dict[str, Iterable[bytes]] = {
+        "http_routes": (_routes(body) for _, body in hosts),
+        "l4_routes": (l4[key] for key in sorted(l4, key=lambda key: int(key[0]))),
+        "internal_services": _in_order(taken.bodies[ROUTE_INTERNAL.name]),
+        "function_routes": _in_order(taken.bodies[ROUTE_FUNCTION.name]),
     }
     yield b'{"version":%d,"digest":"%b","chunks":0' % (taken.version, taken.digest.encode())
-    for name, routes in lists.items():
-        separator = b',"%b":[' % name.encode()
-        for route in routes:
-            yield separator + codec.encode(route)
-            separator = b","
-        yield b"]" if separator == b"," else separator + b"]"
-    yield b',"cert_hosts":%b}' % orjson.dumps([host.hostname for host in hosts])
+    for name, bodies in lists.items():
+        before = b',"%b":[' % name.encode()
+        for body in bodies:
+            yield before + body
+            before = b","
+        yield b"]" if before == b"," else before + b"]"
+    yield b',"cert_hosts":%b}' % orjson.dumps([hostname for hostname, _ in hosts])
 
 
-def _sorted(taken: Taken, kind: type[Route], *by: str) -> list[Route]:
-    return sorted((each for each in taken.routes if isinstance(each, kind)), key=attrgetter(*by))
+def _routes(host: bytes) -> bytes:
+    """What is between the brackets of `HostRoutes.routes`: a host has at least one."""
+    return host[host.index(_ROUTES) + len(_ROUTES) : -len(b"]}")]
+
+
+def _in_order(bodies: Mapping[Key, bytes]) -> Iterator[bytes]:
+    return (bodies[key] for key in sorted(bodies))
 
 
 def due_at(first: float, last: float) -> float:

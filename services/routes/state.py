@@ -44,22 +44,25 @@ def fold(state: State, version: Version) -> None:
     """Put one version of one record into the state. Per subject the highest sequence wins."""
     kind, key, sequence, record, _, _ = version
     take = _FOLDS.get(kind)
-    item = (kind.name, key)
-    if take is None or sequence <= state.sequences.get(item, 0):
+    if take is None:
         return
-    state.sequences[item] = sequence
+    sequences = state.sequences[kind.name]
+    if sequence <= sequences.get(key, 0):
+        return
+    sequences[key] = sequence
     if sequence > state.covers and kind in FOREIGN:
         state.covers = sequence
     take(state, version)
     if record is None and kind in _CHURNING:
-        _forget_old_tombstones(state, item)
+        _forget_old_tombstones(state, (kind.name, key))
 
 
 def _forget_old_tombstones(state: State, item: Item) -> None:
     """Ids never repeat, so the sequence of a deleted assignment only guards against a late echo: keep the newest."""
     state.tombstones.append(item)
     if len(state.tombstones) > _TOMBSTONES_REMEMBERED:
-        state.sequences.pop(state.tombstones.popleft(), None)
+        name, key = state.tombstones.popleft()
+        state.sequences[name].pop(key, None)
 
 
 def _fold_environment(state: State, version: Version) -> None:
@@ -123,11 +126,11 @@ def _fold_domain(state: State, version: Version) -> None:
 
 
 def _fold_assignment(state: State, version: Version) -> None:
-    place: Place = (version.key[0], version.key[1])
+    place = cast(Place, version.key)
     before = state.replicas.pop(place, None)
     after = None
     if version.record is not None:
-        after = state.replicas[place] = _replica(cast(Assignment, version.record), version.sequence)
+        after = state.replicas[place] = _replica(state, cast(Assignment, version.record), version.sequence)
     if before == after:
         return
     if before is not None and before.env is not None:
@@ -140,8 +143,14 @@ def _fold_assignment(state: State, version: Version) -> None:
         _touch_workload(state, after.env, version)
 
 
-def _replica(assignment: Assignment, sequence: int) -> Replica:
-    key, pooled = tuple(assignment.workload.key.split("/")), assignment.workload.kind == "pool"
+def _replica(state: State, assignment: Assignment, sequence: int) -> Replica:
+    pooled = assignment.workload.kind == "pool"
+    key: Env = tuple(assignment.workload.key.split("/"))
+    for place in state.replicas_of.get(key, ()):
+        other = state.replicas.get(place)
+        if other is not None and other.env is not None:
+            key = other.env  # one object for all replicas of a workload
+            break
     return Replica(
         env=key if len(key) == (POOL_TOKENS if pooled else ENVIRONMENT_TOKENS) else None,
         release=assignment.release,
@@ -154,11 +163,11 @@ def _replica(assignment: Assignment, sequence: int) -> Replica:
 
 def _fold_instance(state: State, version: Version) -> None:
     """An id names one incarnation and never repeats: an instance under it answers that assignment, in any version."""
-    place: Place = (version.key[0], version.key[1])
+    place = cast(Place, version.key)
     before = state.bound.pop(place, None)
     instance = cast(Instance | None, version.record)
     if instance is not None and instance.state == "healthy":
-        state.bound[place] = instance.ports
+        state.bound[place] = tuple(instance.ports.items())
     if before != state.bound.get(place):
         _touch_replica(state, place, version)
     fold_loaded(state, place, instance, version)

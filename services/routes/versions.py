@@ -80,7 +80,7 @@ def unclosed(state: State) -> bool:
 def outdated(state: State, item: Item) -> bool:
     """Whether the record was written in another layout than ours; one that is newer than the manifest was not."""
     other = state.manifest is not None and state.manifest.format != FORMAT
-    return other and state.sequences[item] < state.closed_sequence
+    return other and state.sequences[item[0]][item[1]] < state.closed_sequence
 
 
 def manifest(state: State, digest: int, gained: Mapping[str, int]) -> RouteManifest:

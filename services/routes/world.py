@@ -12,7 +12,7 @@ An environment without a record is held (its active release goes on being served
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
@@ -33,6 +33,7 @@ from shared.subjects import (
     DOMAIN,
     ENVIRONMENT,
     INSTANCE,
+    KINDS,
     NODE,
     NODE_STATUS,
     PLACEMENT,
@@ -64,6 +65,9 @@ Item = tuple[str, Key]
 
 Place = tuple[str, str]
 """Node and assignment id."""
+
+Ports = tuple[tuple[str, int], ...]
+"""What a replica has bound: names and numbers. As a dictionary it would take twice as much."""
 
 # What there is one of per record is a named tuple: a frozen dataclass takes four times as long to make.
 
@@ -103,7 +107,7 @@ class Replica(NamedTuple):
 class Loaded(NamedTuple):
     """What a pool host that is up says: its ports, and the members that are ready."""
 
-    ports: Mapping[str, int]
+    ports: Ports
     members: frozenset[str]
 
 
@@ -113,9 +117,12 @@ class Active(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A route record of our own, and what it adds to the digest."""
+    """A route record of our own as it is published, and what it adds to the digest.
 
-    record: Route
+    The bytes, since the record would take six times the memory, and is hardly ever asked for.
+    """
+
+    body: bytes
     term: int
 
 
@@ -129,7 +136,7 @@ class Mark(NamedTuple):
 @dataclass(slots=True)
 class State:
     cluster_domain: str = ""
-    sequences: dict[Item, int] = field(default_factory=dict)
+    sequences: dict[str, dict[Key, int]] = field(default_factory=lambda: {kind.name: {} for kind in KINDS})
     tombstones: deque[Item] = field(default_factory=deque)
     covers: int = 0
 
@@ -138,7 +145,7 @@ class State:
     domains: dict[Key, Domain] = field(default_factory=dict)
     actives: dict[Env, Active] = field(default_factory=dict)
     replicas: dict[Place, Replica] = field(default_factory=dict)
-    bound: dict[Place, Mapping[str, int]] = field(default_factory=dict)
+    bound: dict[Place, Ports] = field(default_factory=dict)
     loaded: dict[Place, Loaded] = field(default_factory=dict)
     pools: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     placed: dict[Key, str] = field(default_factory=dict)
@@ -185,6 +192,14 @@ class State:
 
 
 _NO_POLICY = Policy()
+
+
+def number_of(ports: Ports, name: str) -> int | None:
+    """The number of a port; None where it is not bound."""
+    for bound, number in ports:
+        if bound == name:
+            return number
+    return None
 
 
 def domain_env(key: Key, domain: Domain) -> Env:

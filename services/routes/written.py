@@ -31,12 +31,20 @@ def fold_route(state: State, version: Version) -> None:
     item: Item = (version.kind.name, version.key)
     before = state.written.pop(item, None)
     if version.record is not None:
-        route = cast(Route, version.record)
-        state.written[item] = Written(route, term_of(item, codec.encode(route)))
+        body = codec.encode(version.record)
+        state.written[item] = Written(body, term_of(item, body))
     after = state.written.get(item)
     state.digest = route_digest.moved(state.digest, before.term if before else 0, after.term if after else 0)
     state.counts[item[0]] = state.counts.get(item[0], 0) + (after is not None) - (before is not None)
     look_again(state, item, version)
+
+
+def in_force(state: State, item: Item) -> Route | None:
+    """A route record of our own, read; None where there is none."""
+    written = state.written.get(item)
+    if written is None:
+        return None
+    return cast(Route, codec.validate(codec.MODELS[subjects.BY_NAME[item[0]]], subject_of(item), written.body))
 
 
 def term_of(item: Item, body: bytes) -> int:
