@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from shared import codec, route_digest, subjects
 from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.route import FunctionRoute, HostRoutes, HTTPRoute, InternalService, L4Route, RouteManifest
+from shared.runtime import parts
 from shared.runtime.encode import is_tombstone
 from shared.runtime.follower import Message
 from shared.runtime.shared_map import SharedMap
@@ -159,7 +160,7 @@ class RouteTable:
 def entry(subject: str, body: bytes) -> Entry:
     """A record that cannot be read still counts in the digest, but routes nothing."""
     try:
-        record = codec.decode(*subjects.parse(subject), body)
+        record = parts.read(*subjects.parse(subject), body)
     except (InvalidRecord, InvalidSubject) as error:
         log.warning("a route record cannot be read", subject=subject, error=str(error))
         record = None
