@@ -16,7 +16,7 @@ from typing import IO
 from services.cli.exits import Failed, TimedOut
 from services.cli.leaders import DECIDERS, leaders
 from services.cli.session import URL_FILE
-from services.cli.sources import STORE
+from services.cli.sources import url_base
 from services.cli.supervisor import Program, Supervisor, tail
 from services.cli.world import following
 from shared import subjects
@@ -110,7 +110,7 @@ class Plane:
     def _sources(self) -> dict[str, str]:
         """Where `steer build --directory` puts what it packs, unless the environment names another place."""
         name = "STEER_SOURCE_URL_BASE"
-        return {name: os.environ.get(name) or f"{(self.directory / STORE).as_uri()}/"}
+        return {name: os.environ.get(name) or url_base(self.directory)}
 
     def _worker_arguments(self) -> tuple[str, ...]:
         own = ("--", "--command", self._build_command) if self._build_command else ()

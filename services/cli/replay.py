@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,8 @@ from services.cli.exits import Failed, Refused
 from services.cli.log_reading import commits, whole_log, whole_since
 from services.cli.output import Format, Output, as_json, line
 from services.cli.replaying import Replay, Replayed
-from services.cli.session import DEFAULT_DATA, Data, run, settings_for
+from services.cli.session import DEFAULT_DATA, URL_FILE, Data, run, settings_for
+from services.cli.sources import url_base
 from services.pooler.service import service as pooler
 from services.routes.service import service as routes
 from services.scheduler.service import service as scheduler
@@ -41,7 +43,7 @@ def command(
     The settings of the services (STEER_CLUSTER_DOMAIN and its kin) have to be those that they ran with. What is older
     than the window is left out: some of what it rests on was trimmed. Exit code 1: something differs, or does not hold.
     """
-    settings = settings_for(data)
+    settings = settings_of_services(data)
     chosen = [each for each in services(settings) if service in ("", each.name)]
     if not chosen:
         raise Refused(f"{service!r} is none of scheduler, pooler, builder, routes")
@@ -53,6 +55,14 @@ def command(
         _tell(told, verify)
     if told.different or told.breaches:
         raise Failed(f"{len(told.different)} decisions differ, {len(told.breaches)} times an invariant does not hold")
+
+
+def settings_of_services(data: Path) -> Settings:
+    """Those of the environment, and what `steer up` tells its builder besides."""
+    settings = settings_for(data)
+    recorded = data / URL_FILE
+    embedded = recorded.is_file() and recorded.read_text().strip() == settings.nats_url
+    return replace(settings, source_url_base=settings.source_url_base or url_base(data)) if embedded else settings
 
 
 def services(settings: Settings) -> tuple[Service[Any], ...]:

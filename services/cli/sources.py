@@ -11,6 +11,11 @@ LEFT_OUT = frozenset({".git", ".venv", "__pycache__", "node_modules"})
 STORE = "sources"
 
 
+def url_base(data: Path) -> str:
+    """Where the workers of a `steer up` fetch what was packed, by its data directory."""
+    return f"{(data.resolve() / STORE).as_uri()}/"
+
+
 def pack(directory: Path) -> bytes:
     """A tar archive of the files below a directory. Raises `Refused`."""
     if not directory.is_dir():

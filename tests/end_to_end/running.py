@@ -64,13 +64,18 @@ async def started(*arguments: str, data: Path) -> asyncio.subprocess.Process:
 
 @asynccontextmanager
 async def up(data: Path, exec_root: Path = SHOP) -> AsyncIterator[Up]:
+    """At its end every decision of the log is made again, and every invariant asked."""
     node = ("--exec-root", str(exec_root), "--node", "n1", "--label", "region=north")
     process = await started("up", "-o", "json", *node, "--port", str(free_port()), data=data)
     assert process.stdout is not None and process.stderr is not None
     try:
         await process.stderr.readline()  # where it starts
         ready = json.loads(await asyncio.wait_for(process.stdout.readline(), START_SECONDS))
-        yield Up(ready["url"], data, process)
+        plane = Up(ready["url"], data, process)
+        yield plane
+        if process.returncode is None:
+            code, out, err = await plane.steer("replay", "--verify")
+            assert code == 0, f"a decision of the log comes out otherwise, or an invariant was broken: {out}{err}"
     finally:
         await ended(process)
 

@@ -33,6 +33,7 @@ from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Restarted
 from shared.runtime.settings import Settings
 from shared.subjects import Key
+from tests.end_to_end.whole_log import nothing_differs
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "builds" / "oci_layout.py"
@@ -154,6 +155,7 @@ async def test_ten_builds_of_three_owners_whatever_dies_meanwhile(bus: Bus, sett
             return True if scale is not None and scale.replicas == 0 and not world.all(subjects.BUILD_WORKER) else None
 
         await world.until(back_to_none, 60, lambda: f"there are workers: {world.all(subjects.BUILD_WORKER)}")
+    await nothing_differs(bus, Settings.from_environment(environment))
 
 
 def check_image(registry: Path, status: BuildStatus) -> None:
@@ -233,6 +235,7 @@ async def test_a_release_waits_for_its_build_and_then_runs_its_image(
         active = await records.get(bus, subjects.ACTIVE, ENVIRONMENT)
         assert active is not None and isinstance(active.record, ActiveRelease)
         assert active.record.image == f"exec:built/shop/web:{build[2]}"
+    await nothing_differs(bus, Settings.from_environment(environment), deciders=3)
 
 
 def web() -> Environment:

@@ -32,6 +32,7 @@ from shared.runtime.follower import Follower, Message, Restarted
 from shared.subjects import Key
 from tests.end_to_end.running import steer
 from tests.end_to_end.test_shop import get
+from tests.end_to_end.whole_log import nothing_differs
 from tests.integration.running import eventually
 
 ENV: Key = ("shop", "web", "production")
@@ -131,6 +132,7 @@ async def whole(tmp_path: Path) -> AsyncIterator[Whole]:
         bus = await connect(plane.settings, "test", patience=WAIT_SECONDS)
         await plane.ready(bus)
         yield Whole(plane, bus)
+        await nothing_differs(bus, plane.settings, deciders=2)
         await bus.close()
     finally:
         await plane.stop()

@@ -22,6 +22,7 @@ from shared.runtime.settings import Settings
 from shared.subjects import Key
 from tests.end_to_end.fleet import Fleet
 from tests.end_to_end.running import ROOT, environment
+from tests.end_to_end.whole_log import nothing_differs
 from tests.integration.running import eventually
 
 ENV: Key = ("shop", "web", "production")
@@ -75,6 +76,7 @@ async def schedulers(bus: Bus, settings: Settings) -> AsyncIterator[Schedulers]:
     await running.start()
     yield running
     await running.stop()
+    await nothing_differs(bus, settings)
 
 
 @pytest.fixture
