@@ -8,9 +8,9 @@ for true. It does not redirect, authenticate or limit rates: they have.
 
 Promises
 * A request for a cold host, or for one whose replicas are full, is held: at most 100 of an environment, for 60 s, with
-  bodies of at most 10 MiB. It is answered 503 where there is no room (with Retry-After) or it is too large, 504 when its
-  time is over, 502 where it can go nowhere, 404 without a route.
-* While requests are held for a cold environment, its activation is published at once and again every few seconds.
+  bodies that announce at most 10 MiB. It is answered 503 where there is no room (with Retry-After) or it is too large,
+  504 when its time is over, 502 where it can go nowhere, 404 without a route.
+* When requests are held for a cold environment, one activation is published, and one more each 15 s that it stays cold.
 * No replica gets more requests at a time than `max_concurrency`, from this activator.
 * Who waited longest goes first. Bodies are streamed, never stored.
 * Connection upgrades (WebSocket) are not forwarded.

@@ -4,27 +4,19 @@ How to reach the bus is told by the environment alone, as for every process.
 Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
 """
 
-import asyncio
 import re
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
-import uvloop
 
 from services.activator.run import Config, run_activator
-from shared.errors import ConfigurationError, SteerError
+from shared.errors import ConfigurationError
 from shared.model.base import NAME_PATTERN
 from shared.runtime import logs
+from shared.runtime.process import run, starting
 from shared.runtime.settings import Settings
-
-log = structlog.get_logger(__name__)
-
-LOST, BAD_SETTING = 1, 2
 
 
 def main(
@@ -42,29 +34,11 @@ def main(
     ] = None,
 ) -> None:
     """Hold requests for hosts that are cold or full, wake them, and forward."""
-    try:
+    with starting():
         config = Config(_name(name), _listen(listen), cache)
         settings = Settings.from_environment()
-    except ConfigurationError as error:
-        typer.echo(f"cannot start: {error}", err=True)
-        sys.exit(BAD_SETTING)
     logs.configure(settings, service="activator", proxy=config.name)
-    try:
-        uvloop.run(_until_signalled(settings, config))
-    except ConfigurationError as error:
-        log.error("cannot start", reason=str(error))
-        sys.exit(BAD_SETTING)
-    except SteerError as error:
-        log.error("ended", reason=str(error))
-        sys.exit(LOST)
-
-
-async def _until_signalled(settings: Settings, config: Config) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await run_activator(settings, config, stop)
-    log.info("stopped")
+    run(lambda stop: run_activator(settings, config, stop))
 
 
 def _name(given: str) -> str:

@@ -21,9 +21,10 @@ from services.activator.waking import Waker
 from shared.errors import ConfigurationError, Unavailable
 from shared.model.route import HTTPRoute
 from shared.runtime import tasks
-from shared.runtime.bus import Bus, connect
+from shared.runtime.bus import Bus
 from shared.runtime.follow import Report, RouteVersion, follow_routes, match
-from shared.runtime.health import HealthServer
+from shared.runtime.health import answering
+from shared.runtime.process import connected
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -113,35 +114,12 @@ class Activator:
 async def run_activator(settings: Settings, config: Config, stop: asyncio.Event) -> None:
     """Connect and run one activator until `stop`. Waits for a server that is away."""
     activator = Activator(config)
-    async with _answering(activator, settings):
-        connecting, stopping = asyncio.create_task(connect(settings, config.name)), asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([connecting, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():
-                return
-            bus = connecting.result()
-        finally:
-            await tasks.end(connecting, stopping)
-        try:
+    async with (
+        answering(settings.metrics_port, lambda: _metrics(activator), lambda: activator.problem),
+        connected(settings, config.name, stop) as bus,
+    ):
+        if bus is not None:
             await activator.run(bus, stop)
-        finally:
-            await bus.close()
-
-
-@asynccontextmanager
-async def _answering(activator: Activator, settings: Settings) -> AsyncIterator[None]:
-    if settings.metrics_port is None:
-        yield
-        return
-    server = HealthServer(lambda: _metrics(activator), lambda: "", lambda: activator.problem)
-    try:
-        await server.start(settings.metrics_port)
-    except OSError as error:
-        raise ConfigurationError(f"STEER_METRICS_PORT={settings.metrics_port}: {error}") from error
-    try:
-        yield
-    finally:
-        await server.stop()
 
 
 def _metrics(activator: Activator) -> bytes:

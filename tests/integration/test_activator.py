@@ -137,6 +137,26 @@ async def test_scenario_18_the_first_request_to_what_is_cold_wakes_it_and_is_ans
         await here.come_up(port)
         assert set(await asyncio.gather(*asked)) == {(200, "hello")}
         assert here.parked() == 0
+    assert len(await here.activations()) == 1
+
+
+async def test_what_is_cold_again_is_woken_again_at_once(start: Start) -> None:
+    here = await start(scale_to_zero=True)
+    asked = here.ask()
+    async with replica(hello) as port:
+        await here.come_up(port)
+        assert await asked == (200, "hello")
+    here.world.report("web-1", state="stopped")
+    await here.send()
+    await eventually(lambda: here.activator.gate.find(HOST, "/").cold)  # type: ignore[union-attr]
+    again = here.ask()
+    await eventually(lambda: here.parked() == 1)
+
+    async def twice() -> bool:
+        return len(await here.activations()) == 2
+
+    await eventually(twice)
+    again.cancel()
 
 
 async def test_what_waits_is_reported_at_once(start: Start) -> None:
@@ -182,10 +202,21 @@ async def test_one_more_than_a_hundred_is_told_to_come_back(start: Start) -> Non
     here.session.connector._limit = 0  # type: ignore[union-attr]  # the client's own bound is a hundred, too
     asked = [here.ask() for _ in range(100)]
     await eventually(lambda: here.parked() == 100)
-    assert (await here.ask())[0] == 503
+    url = f"http://127.0.0.1:{here.activator.port}/"
+    async with here.session.get(url, headers={"Host": HOST}) as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    assert (await here.samples(lambda demand: demand.parked >= 100)).parked in {100, 101}
     async with replica(hello) as port:
         await here.come_up(port)
         assert set(await asyncio.gather(*asked)) == {(200, "hello")}
+
+
+async def test_what_announces_more_than_can_wait_is_turned_away(start: Start) -> None:
+    here = await start(scale_to_zero=True)
+    url = f"http://127.0.0.1:{here.activator.port}/"
+    headers = {"Host": HOST, "Content-Length": str(10 * 1024 * 1024 + 1), "Expect": "100-continue"}
+    async with here.session.post(url, headers=headers) as answer:
+        assert answer.status == 503 and "too large" in await answer.text()
 
 
 async def test_a_client_that_goes_away_waits_no_more(start: Start) -> None:
