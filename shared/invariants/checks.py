@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from shared.invariants.batches import BatchesAreWhole
 from shared.invariants.builds import BuildsAreSafe
 from shared.invariants.capacity import reservations_fit
+from shared.invariants.deadlines import DeadlinesAreKept
 from shared.invariants.digest import RoutesAddUp
 from shared.invariants.logged import Breach, Check, Logged
 from shared.invariants.moment import Moment
@@ -22,6 +23,7 @@ def every_check() -> tuple[Check, ...]:
         BatchesAreWhole(),
         RoutesAddUp(),
         BuildsAreSafe(),
+        DeadlinesAreKept(),
         desired_only_moves_on,
         reservations_fit,
         no_more_than_wanted,
