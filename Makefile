@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 100
 AUDIT := .audit
 
-.PHONY: demo test check audit bench simulate clean lock
+.PHONY: demo test check audit bench simulate mutations clean lock
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +40,10 @@ bench: $(VENV)/.ready
 
 simulate: $(VENV)/.ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+# Deliberate faults, one at a time in a copy of the code: each must be caught. Takes some minutes.
+mutations: $(VENV)/.ready
+	$(BIN)/python -m tests.simulation.mutations
 
 lock:
 	pip-compile --quiet --extra dev --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host \

@@ -13,6 +13,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one alone")
+    parser.add_argument("--until-one-fails", action="store_true", help="stop at the first seed that does not hold")
     options = parser.parse_args()
     first, count = (options.seed, 1) if options.seed is not None else (options.first, options.seeds)
     failed = []
@@ -26,6 +27,8 @@ def main() -> int:
             if options.seed is not None:
                 traceback.print_exc()
             print(f"  again: python -m tests.simulation --seed {seed}", flush=True)  # noqa: T201
+            if options.until_one_fails:
+                return 1
     seconds = time.monotonic() - began
     print(f"{count - len(failed)} of {count} seeds hold, {seconds / count:.2f} s each")  # noqa: T201
     return 1 if failed else 0

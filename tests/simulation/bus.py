@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from shared.runtime.answers import Outcome, Unknown, judge
 from shared.runtime.encode import EXPECTED, EXPECTED_SUBJECT
 from shared.subjects import STREAM
 
@@ -88,6 +89,11 @@ class Bus:
     def _answer(self, reply: Callable[[Answer], None], outcome: Answer, lost: bool) -> None:
         if not lost:
             self._timeline.after(self._random.uniform(0.0002, 0.003), lambda: reply(outcome))
+
+
+def outcome_of(answer: Answer, count: int, has_expectations: bool) -> Outcome:
+    """What the sender of `count` messages makes of an answer."""
+    return Unknown("no answer in time") if answer is None else judge(answer, count, has_expectations)
 
 
 def _error(code: int) -> Answer:

@@ -12,7 +12,7 @@ from typing import Generic
 from shared.errors import InvalidRecord, InvalidSubject
 from shared.model.service import Term
 from shared.runtime import encode
-from shared.runtime.answers import NotStored, Outcome, Refused, TermLost, Unknown, judge
+from shared.runtime.answers import NotStored, Refused, TermLost, Unknown
 from shared.runtime.answers import Stored as StoredAnswer
 from shared.runtime.clock import ServiceClock
 from shared.runtime.encode import Outgoing
@@ -21,7 +21,7 @@ from shared.runtime.sequences import Sequences
 from shared.service import Plan, Sample, Service, State, Version
 from shared.subjects import DECISION, NOTICE, TERM
 
-from .bus import Answer
+from .bus import Answer, outcome_of
 from .follower import Follower
 from .livelock import Commits
 from .process import Process
@@ -130,7 +130,10 @@ class Instance(Process, Generic[State]):
 
     def _refused(self, version: Version) -> bool:
         kept = version.kind.keeper == self.service.name
-        return kept and bool(self.service.refuses(self.state, version))
+        return kept and bool(self._why_refused(version))
+
+    def _why_refused(self, version: Version) -> str:
+        return self.service.refuses(self.state, version)
 
     def _fold(self, version: Version) -> None:
         if self.sequences.accept(version.kind.subject(*version.key), version.sequence):
@@ -219,7 +222,7 @@ class Instance(Process, Generic[State]):
     def _term_answered(self, tenure: int, answer: Answer) -> None:
         if tenure != self._tenure:
             return
-        outcome = _judge(answer, 1, has_expectations=True)
+        outcome = outcome_of(answer, 1, has_expectations=True)
         if isinstance(outcome, StoredAnswer):
             self.term = outcome.first
             self._begin()
@@ -273,10 +276,12 @@ class Instance(Process, Generic[State]):
             self._step_down()
             return
         now = self.now()
-        for stored in self._unreadable.values():
-            answer = restoring(self.log, self.service.name, stored, self._refused, now)
-            self._commit(answer, partial(self._restored, stored, answer, now))
-            return
+        for stored in list(self._unreadable.values()):
+            answer = restoring(self.log, self.service.name, stored, self._why_refused, now)
+            if answer:
+                self._commit(answer, partial(self._restored, stored, answer, now))
+                return
+            del self._unreadable[stored.subject]  # somebody has corrected it; the log will show
         plan = self.service.decide(self.state, now)
         if plan.decisions:
             outgoing = encode.messages(self.service.name, plan, self.sequences.read_sequence, now)
@@ -309,7 +314,7 @@ class Instance(Process, Generic[State]):
             return
         self.in_flight = False
         again = self._random.uniform(*RETRY_SECONDS)
-        match _judge(answer, len(outgoing), any(item.expected is not None for item in outgoing)):
+        match outcome_of(answer, len(outgoing), any(item.expected is not None for item in outgoing)):
             case StoredAnswer() as outcome:
                 stored(outcome.sequences)
                 self._look_soon()
@@ -343,7 +348,3 @@ class Instance(Process, Generic[State]):
         for item, sequence in zip(outgoing, sequences, strict=True):
             if item.kind in self._reads and (item.restores is None or is_well_formed(item.subject)):
                 self._fold(item.version(sequence, now))
-
-
-def _judge(answer: Answer, count: int, has_expectations: bool) -> Outcome:
-    return Unknown("no answer in time") if answer is None else judge(answer, count, has_expectations)

@@ -17,6 +17,7 @@ from datetime import datetime
 from pydantic import BaseModel
 
 from shared.errors import InvalidRecord, InvalidSubject
+from shared.model.service import Rejection
 from shared.runtime.encode import EXPECTED, EXPECTED_SUBJECT
 from shared.service import MAX_BATCH, Version
 from shared.subjects import Key, Kind, kind_of
@@ -50,6 +51,8 @@ class Log:
         self._read: dict[int, Version | InvalidRecord | InvalidSubject] = {}
         self._watchers: list[Watcher] = []
         self.last_sequence = 0
+        self.rejected: dict[int, Rejection] = {}
+        """The copies of what could not be read, by sequence: a stream of its own."""
 
     def watch(self, callback: Watcher) -> None:
         self._watchers.append(callback)

@@ -30,6 +30,7 @@ from .log import Log
 from .mix import Mix, mixed
 from .pool_safety import MembersAreMeant
 from .proxies import Proxy
+from .restore import WhatIsRejectedIsKept
 from .safety import NoStopUnderTraffic, OneReplicaOfAVolume
 from .surroundings import NO_FLAWS, Flaws, Surroundings
 from .trouble import Trouble
@@ -109,6 +110,7 @@ class World:
             log, self.safety.view, self.instances, self.agents, self.proxies, self.visitors, self.mix
         )
         log.watch(self.safety)
+        log.watch(WhatIsRejectedIsKept(log))
         if self.mix.functions:
             log.watch(MembersAreMeant(log))
         if self._builds is not None and self.workers is not None:
