@@ -52,10 +52,10 @@ def decide_function(view: View, function: Key) -> Step | None:
     present = state.placement(function)
     verdict = _verdict(view, function, present)
     placement = verdict.placement
-    if placement is present and placement is not None:
+    if placement is not None and (placement is present or placement == present):
         return None
     explained = state.explained("function", function)
-    if placement == present and not (explained and placement is None):
+    if placement is None and present is None and not explained:
         return None
     if placement is None:
         changes = [Change(subjects.PLACEMENT, function, None)] if present is not None else []

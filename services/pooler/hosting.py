@@ -3,7 +3,7 @@
 Who stays for a while keeps the row with which it runs, so that it reaches what it could reach.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -35,15 +35,17 @@ def worker(
     _, _, _, rows, cpu_millis, memory_mb = zip(*candidates, strict=True)
     host = runtime.run if runtime is not None else before.run if before is not None else RunSpec()
     settings = host.env_from
+    members = _json(rows)
+    here = candidates
     if before is not None and staying:
-        present = rows_of(before)
-        rows = tuple([present[name] if name in staying else told for name, told in zip(inside, rows, strict=True)])
-    said = next((each.said for name, each in zip(inside, candidates, strict=True) if name not in staying), None)
-    if said is not None:
-        settings = (*settings, *settings_files(key.namespace, said))
+        here = [candidate for candidate in candidates if candidate.pool == key]
+        if members != before.run.env.get(MEMBERS_VARIABLE):
+            present = rows_of(before)
+            members = _json([present[it] if it in staying else told for it, told in zip(inside, rows, strict=True)])
+    if here:
+        settings = (*settings, *settings_files(key.namespace, here[0].said))
     elif before is not None:
         settings = before.run.env_from
-    members = (b"[" + b",".join(rows) + b"]").decode()
     env = {**host.env, NAMESPACE_VARIABLE: key.namespace, MEMBERS_VARIABLE: members}
     own = runtime.resources if runtime is not None else _NO_RESOURCES
     resources = _NO_RESOURCES.replaced(
@@ -64,6 +66,10 @@ def row(name: str, function: Function) -> dict[str, Any]:
     return told
 
 
+def _json(rows: Iterable[bytes]) -> str:
+    return (b"[" + b",".join(rows) + b"]").decode()
+
+
 def rows_of(pool: Pool) -> dict[str, bytes]:
     """The rows of a pool as it runs."""
     rows = orjson.loads(pool.run.env.get(MEMBERS_VARIABLE, "[]"))
@@ -75,10 +81,7 @@ def settings_files(namespace: str, said: Said) -> tuple[str, ...]:
     *_, secrets, config = said
     if not secrets and not config:
         return ()
-    return (
-        *(f"{namespace}/config/{name}" for name in config),
-        *(f"{namespace}/secrets/{name}" for name in secrets),
-    )
+    return (*[f"{namespace}/config/{name}" for name in config], *[f"{namespace}/secrets/{name}" for name in secrets])
 
 
 def signature(run: RunSpec, resources: Resources) -> str:
