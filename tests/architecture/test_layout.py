@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ DATA = {"declarations"}  # the streams: a table, however long
 
 def modules() -> list[Path]:
     return sorted(path for part in ("services", "shared") for path in (ROOT / part).rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def named(path: Path) -> str:
@@ -65,9 +71,7 @@ def test_every_process_says_what_it_is_in_its_package() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    bare = [
-        named(path) for path in modules() if path.read_text() and not ast.get_docstring(ast.parse(path.read_text()))
-    ]
+    bare = [named(path) for path in modules() if path.read_text() and not ast.get_docstring(parsed(path))]
     assert bare == []
 
 
@@ -80,7 +84,7 @@ def test_a_function_fits_on_a_screen() -> None:
     long = [
         f"{named(path)}:{node.lineno} {node.name}"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name not in DATA
         and (node.end_lineno or node.lineno) - node.lineno >= MAX_FUNCTION_LINES
@@ -93,7 +97,7 @@ def test_only_the_runtime_knows_nats() -> None:
         named(path)
         for path in modules()
         if (ROOT / "shared" / "runtime") not in path.parents
-        and any(name.partition(".")[0] == "nats" for name in imports(ast.parse(path.read_text())))
+        and any(name.partition(".")[0] == "nats" for name in imports(parsed(path)))
     ]
     assert outside == []
 
@@ -103,7 +107,7 @@ def test_subjects_are_written_in_one_place() -> None:
         f"{named(path)}:{text.lineno} {text.value!r}"
         for path in modules()
         if named(path) != "shared/subjects.py"
-        for text in texts(ast.parse(path.read_text()))
+        for text in texts(parsed(path))
         if str(text.value).startswith("steer.")
     ]
     assert elsewhere == []

@@ -72,7 +72,7 @@ def asked(service: Service[Any], verb: str, state: Any, request: Mapping[str, An
 
 
 @pytest.mark.parametrize(("service", "verb"), ENDPOINTS, ids=lambda each: getattr(each, "name", each))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(request_=REQUESTS)
 def test_any_request_is_answered_with_json_or_refused_with_a_reason(
     service: Service[Any], verb: str, request_: dict[str, Any]
