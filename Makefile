@@ -4,6 +4,9 @@ BIN := $(VENV)/bin
 SEEDS ?= 100
 AUDIT := .audit
 
+# Python keeps what it has compiled, whatever the environment says: dozens of processes would compile it all again.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test check audit bench simulate mutations clean lock
 
 $(VENV)/.ready: requirements.lock pyproject.toml
