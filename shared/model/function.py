@@ -5,10 +5,12 @@ in its record; what it owns and was granted is in its access record, written by 
 is no access record, it owns nothing and was granted nothing.
 """
 
+import json
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -31,10 +33,14 @@ Reference = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=512
 """What is owned or granted, as `kv/orders/open` or `group/readers`: compared, never looked into."""
 
 
-class Pooling(UserRecord):
-    """Functions that name the same worker may share one. Empty = the function runs alone."""
+def _none_if_empty(value: Any) -> Any:
+    return None if value == "" else value
 
-    worker: Name | None = None
+
+class Pooling(UserRecord):
+    """Functions that name the same worker may share one. None, or an empty text, = the function runs alone."""
+
+    worker: Annotated[Name | None, BeforeValidator(_none_if_empty)] = None
 
 
 class KvBinding(UserRecord):
@@ -110,9 +116,9 @@ def _mistake(loc: tuple[int | str, ...], value: Any, reason: str) -> InitErrorDe
 
 
 def _small(env: dict[str, str]) -> dict[str, str]:
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in env.items())
+    size = len(json.dumps(env, ensure_ascii=False).encode())
     if size > MAX_ENV_BYTES:
-        raise ValueError(f"{size} bytes of names and values; at most {MAX_ENV_BYTES}, so that a pool fits in a process")
+        raise ValueError(f"{size} bytes as JSON; at most {MAX_ENV_BYTES}, so that a pool fits in a process")
     return env
 
 

@@ -40,7 +40,6 @@ MISTAKES: dict[str, tuple[Kind, Any, str]] = {
     "a label with a line feed at its end": (F, body(runtime="python\n"), "runtime"),
     "a label of 64 characters": (F, body(pooling={"worker": "a" * 64}), "pooling.worker"),
     "a worker with a slash": (F, body(pooling={"worker": "a/b"}), "pooling.worker"),
-    "a worker that is empty": (F, body(pooling={"worker": ""}), "pooling.worker"),
     "a worker like that of a function alone": (F, body(pooling={"worker": "_resize"}), "pooling.worker"),
     "a handler that begins with a digit": (F, body(handler="1a"), "handler"),
     "a handler with a hyphen": (F, body(handler="a-b"), "handler"),
@@ -68,6 +67,7 @@ MISTAKES: dict[str, tuple[Kind, Any, str]] = {
     "max below min": (F, body(scaling={"min_replicas": 3, "max_replicas": 2}), "scaling"),
     "65 bindings": (F, body(kv=[kv(f"a{number}") for number in range(65)]), "kv"),
     "settings that fill a process": (F, body(env={"A": "x" * (MAX_ENV_BYTES - 10), "B": "y" * 20}), "env"),
+    "settings that fill a process once they are quoted": (F, body(env={"A": '"' * (MAX_ENV_BYTES // 2)}), "env"),
     "bindings as a mapping": (F, body(kv={"a": kv("a")}), "kv"),
     "a typo": (F, body(handlr="x"), "handlr"),
     "a list": (F, [], ""),
@@ -120,6 +120,11 @@ def test_a_label_of_63_characters_and_the_outer_bounds_are_taken() -> None:
         scaling={"min_replicas": 15, "max_replicas": 0, "idle_timeout_seconds": 86_400},
     )
     assert isinstance(codec.decode(F, KEYS[F], json.dumps(value).encode()), Function)
+
+
+def test_an_empty_worker_is_none() -> None:
+    found = codec.decode(F, KEYS[F], json.dumps(body(pooling={"worker": ""})).encode())
+    assert isinstance(found, Function) and found == codec.decode(F, KEYS[F], json.dumps(body()).encode())
 
 
 def test_a_policy_that_says_nothing_is_by_name_and_sixteen() -> None:

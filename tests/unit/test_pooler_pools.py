@@ -9,9 +9,10 @@ from services.pooler.access import PoolKey, pool_of
 from services.pooler.hosting import signature
 from services.pooler.queries import QUERIES
 from shared import subjects
-from shared.codec import config_hash
+from shared.codec import config_hash, encode
 from shared.errors import SteerError
 from shared.model.function import Function, FunctionAccess, Pooling
+from shared.model.pool import Pool
 from shared.model.run import Resources
 from tests.unit.pooler_world import HOST, MAIN, NO_ACCESS, NS, World, main
 
@@ -420,6 +421,36 @@ def test_one_of_many_that_wait_costs_no_more_than_its_pool() -> None:
     it.delete("f000")
     plan = it.step()
     assert len(plan.looks) <= 5 and it.pools() == {MAIN: ("f001", "f002")}
+
+
+def test_in_a_large_pool_a_change_reaches_everybody_whom_it_concerns() -> None:
+    it = World()
+    it.runtime()
+    it.policy(limit=2)
+    names = [f"f{number:03d}" for number in range(150)]
+    it.functions(*names[:100])
+    it.cooperate()
+    it.functions(*names[100:])
+    it.cooperate()
+    assert it.rejected() == names[2:]
+    it.policy(limit=3)
+    it.grant("f100", "group/x")
+    it.delete("f149")
+    it.cooperate()
+    assert it.rejected() == [name for name in names[3:149] if name != "f100"]
+    assert all("full (3)" in it.placement(name).reason for name in it.rejected())
+    assert it.state.placement((NS, "f149")) is None
+    assert it.pools() == {MAIN: tuple(names[:3]), str(granted("group/x")): ("f100",)}
+
+
+def test_a_pool_that_asks_for_more_than_there_can_be_is_a_record_all_the_same() -> None:
+    it = World()
+    it.runtime()
+    it.functions("a", "b", resources=Resources(cpu_millis=1_000_000, memory_mb=100_000_000))
+    it.settle()
+    pool = it.pool()
+    assert pool.resources == Resources(cpu_millis=1_000_000, memory_mb=100_000_000)
+    assert Pool.model_validate_json(encode(pool)) == pool
 
 
 def test_a_pool_can_be_asked_how_full_it_is_and_a_function_why() -> None:
