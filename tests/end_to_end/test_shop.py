@@ -31,7 +31,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110 (another process: nothing to await)
             await asyncio.sleep(0.02)
 
@@ -88,7 +88,7 @@ async def test_a_request_under_way_is_answered_before_the_process_ends() -> None
         writer.write(b"\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.0 200")
         writer.close()
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 def test_both_releases_serve_by_the_same_means() -> None:

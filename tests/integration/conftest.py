@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,12 +18,12 @@ from tests.integration.running import Running, Start
 
 @pytest.fixture
 async def start(settings: Settings) -> AsyncIterator[Start]:
-    """Start instances of the toy; all of them end with the test."""
+    """Start instances of the toy, with these settings; all of them end with the test."""
     running: list[Running] = []
 
-    async def start(service: Service[Any] | None = None) -> Running:
+    async def start(service: Service[Any] | None = None, **changes: Any) -> Running:
         name = f"toy{len(running)}"
-        bus = await buses.connect(settings, name)
+        bus = await buses.connect(replace(settings, **changes), name)
         instance = Instance(service or toy.service(), bus, asyncio.Event())
         running.append(Running(instance, asyncio.create_task(instance.run(), name=name), bus))
         return running[-1]

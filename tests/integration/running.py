@@ -17,8 +17,11 @@ from shared.runtime.tasks import end
 from shared.subjects import ENVIRONMENT, SCALE, Key
 from tests.integration import toy
 
+PATIENCE_SECONDS = 60.0
+"""How long a test waits for what has to come: long enough for a machine that does a dozen other things."""
 
-async def eventually(condition: Callable[[], Any], seconds: float = 20) -> Any:
+
+async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
     """Wait until the condition holds, by looking; fail when it never does."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
@@ -53,14 +56,14 @@ async def stop_process(pid: int) -> None:
 
 
 async def loaded(follower: Follower) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not follower.caught_up:
             await follower.next(1)
 
 
 async def received(follower: Follower, count: int) -> list[Message]:
     messages: list[Message] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(messages) < count:
             batch = await follower.next(1)
             assert not isinstance(batch, Restarted)

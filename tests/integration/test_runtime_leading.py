@@ -68,12 +68,12 @@ async def test_a_standby_follows_and_only_one_leads(bus: Bus, start: Start) -> N
 
 
 async def test_a_clean_stop_hands_over_at_once(bus: Bus, start: Start) -> None:
-    one = await start()
+    one = await start(lease_ttl_seconds=600)
     await eventually(lambda: one.leading)
-    two = await start()
+    two = await start(lease_ttl_seconds=600)
     await eventually(lambda: two.instance.world.loaded)
     await one.stop()
-    await eventually(lambda: two.leading, seconds=2)
+    await eventually(lambda: two.leading)  # so nobody has waited until the lease expires
 
 
 async def test_a_leader_that_dies_is_followed_by_the_standby_and_nothing_is_done_twice(bus: Bus, start: Start) -> None:
