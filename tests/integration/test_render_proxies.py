@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.routes.render import Options
+from services.routes.render import FORMATS, Options
 from shared.model.domain import BasicAuth, Middleware
 from shared.model.environment import RateLimit
 from shared.model.route import L4Route
@@ -120,6 +120,23 @@ async def test_haproxy_limits_rates_and_forwards_public_ports(tmp_path: Path) ->
             writer.write(b"GET /l4 HTTP/1.1\r\nHost: x\r\nX-Forwarded-Proto: none\r\nConnection: close\r\n\r\n")
             assert b"here /l4" in await asyncio.wait_for(reader.read(), 10)
             writer.close()
+
+
+@pytest.mark.skipif(program("haproxy") is None, reason="haproxy is not installed")
+async def test_haproxy_tries_its_servers_where_all_seem_to_be_down(tmp_path: Path) -> None:
+    socket = tmp_path / "socket"
+    async with replica("here") as here:
+        routes = table([route(SHOP, "", here, middleware=PLAIN)])
+        async with serving("haproxy", routes, tmp_path, Options(socket=str(socket))) as ask:
+            (backend,) = FORMATS["haproxy"](routes, Options()).environments
+            reader, writer = await asyncio.open_unix_connection(socket)
+            command = f"set server {backend}/s0_web-0 health down; show servers state {backend}\n"
+            writer.write(command.encode())
+            states = [line.split()[3:6] for line in (await reader.read()).decode().splitlines() if " r" in line]
+            writer.close()
+            assert [state[0] for state in states] == ["s0_web-0", "b_s0_web-0"]
+            assert [state[2] for state in states] == ["0", "2"], "the first is down"
+            assert (await ask(SHOP))[0] == 200
 
 
 @pytest.mark.parametrize("proxy", PROXIES)

@@ -177,9 +177,8 @@ def test_every_line_of_haproxy_is_a_directive_of_ours_and_what_is_left_out_is_sa
             sections[words[0]] -= 1
         assert words[:1] != ["user"] or len(words) == 4, line
         if words[:1] == ["server"]:
-            assert re.fullmatch(r"server (s\d+(_[\w.-]+)?|a\d+) [\w.\[\]:-]+:\d+( cookie [a-z0-9]+)?", line.strip()), (
-                line
-            )
+            name, address, cookie = r"(b_)?(s\d+(_[\w.-]+)?|a\d+)", r"[\w.\[\]:-]+:\d+", r"( cookie [a-z0-9]+)?"
+            assert re.fullmatch(rf"server {name} {address}(?(1) backup no-check){cookie}", line.strip()), line
         if words[:1] not in (["http-request"], ["use_backend"], ["#"]):
             assert not set(line) & set("{}\"'`$"), line
     assert not any(sections.values())

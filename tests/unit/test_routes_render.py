@@ -54,7 +54,7 @@ def test_a_cold_host_goes_to_the_activator_and_so_does_one_with_a_limit(name: st
         route("full.example.com", "", "10.0.0.7:80", via_activator=True, max_concurrency=3),
     ]
     body = FORMATS[name](table(routes), OPTIONS).body
-    assert body.count("127.0.0.1:9000") == 2 and "10.0.0.7" not in body
+    assert body.count("127.0.0.1:9000") == 2 + 2 * (name == "haproxy") and "10.0.0.7" not in body
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -177,6 +177,7 @@ def test_a_public_port_is_a_listener_of_haproxy_and_more_than_caddy_can_do() -> 
     udp = L4Route(public_port=53, protocol="udp", environment="shop/dns/production")
     rendered = FORMATS["haproxy"](table([], port, udp), Options())
     assert "listen l4_5432\n    bind *:5432\n    mode tcp\n    server s0_web-0 10.0.0.1:1\n" in rendered.body
+    assert "    server b_s0_web-0 10.0.0.1:1 backup no-check\n" in rendered.body
     assert rendered.left_out == ("port 53: udp is not forwarded",)
     assert rendered.environments == {"l4_5432": "shop/db/production"}
     assert "port 5432: L4 routes need a module of Caddy" in FORMATS["caddy"](table([], port), Options()).left_out

@@ -3,6 +3,9 @@
 Every word that comes from a record is written in hexadecimal escapes but for letters, digits and a few signs, so it is
 one word whatever it contains. Hosts are found in one lookup; only routes with a prefix are compared one by one.
 
+A server whose connections fail is checked, and left out while it is down. Each is there a second time as a backup that
+is not checked: where all seem to be down, be it that the machine is too busy for its checks, all are tried.
+
 The rate limit counts the requests of a client address in a window of `burst / requests_per_second` seconds, those that
 it refuses included. The limit of a body is that of the length it announces: a body without a length is not limited.
 """
@@ -39,6 +42,7 @@ defaults
     balance roundrobin
     retries 3
     option redispatch 1
+    option allbackups
     retry-on conn-failure empty-response
     default-server check inter 30s fastinter 200ms downinter 1s fall 1 rise 1
     default-server observe layer4 error-limit 1 on-error fastinter
@@ -226,8 +230,11 @@ def _listener(port: Port) -> str:
 
 
 def _servers(servers: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    backups = []
     for name, address, rest in servers:
         yield f"    server {name} {address}{rest}"
+        backups.append(f"    server b_{name} {address} backup no-check{rest}")
+    yield from backups
 
 
 def _server_name(index: int, assignment: str) -> str:
