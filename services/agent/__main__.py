@@ -4,29 +4,21 @@ How to reach the bus is told by the environment alone (`STEER_NATS_URL` and its 
 Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
 """
 
-import asyncio
 import re
 import shlex
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
-import uvloop
 
 from services.agent.config import PORT_RANGE, SNAPSHOT_COMMAND, AgentConfig
 from services.agent.run import run_agent
-from shared.errors import ConfigurationError, SteerError
+from shared.errors import ConfigurationError
 from shared.model.base import NAME_PATTERN
 from shared.runtime import logs
+from shared.runtime.process import run, starting
 from shared.runtime.settings import Settings
-
-log = structlog.get_logger(__name__)
-
-LOST, BAD_SETTING = 1, 2
 
 
 def _option(name: str, text: str) -> Any:
@@ -63,7 +55,7 @@ def main(
     snapshot_command: SnapshotCommand = DEFAULT_SNAPSHOT_COMMAND,
 ) -> None:
     """Run the replicas that are assigned to this node."""
-    try:
+    with starting():
         config = AgentConfig(
             node=_node(node),
             data_dir=data,
@@ -79,26 +71,8 @@ def main(
             snapshot_command=_command(snapshot_command),
         )
         settings = Settings.from_environment()
-    except ConfigurationError as error:
-        typer.echo(f"cannot start: {error}", err=True)
-        sys.exit(BAD_SETTING)
     logs.configure(settings, service="agent", node=config.node)
-    try:
-        uvloop.run(_run(settings, config))
-    except ConfigurationError as error:
-        log.error("cannot start", reason=str(error))
-        sys.exit(BAD_SETTING)
-    except SteerError as error:
-        log.error("ended; replicas go on", reason=str(error))
-        sys.exit(LOST)
-
-
-async def _run(settings: Settings, config: AgentConfig) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await run_agent(settings, config, stop)
-    log.info("stopped")
+    run(lambda stop: run_agent(settings, config, stop), ended="ended; replicas go on")
 
 
 def _node(given: str) -> str:

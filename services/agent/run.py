@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import fcntl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
-from services.agent.agent import Agent, cancel
+from services.agent.agent import Agent
 from services.agent.config import AgentConfig
 from services.agent.exec_driver import ExecDriver
 from services.agent.metrics import Metrics
 from shared.errors import ConfigurationError
-from shared.runtime.bus import Bus, connect
-from shared.runtime.health import HealthServer
+from shared.runtime.bus import Bus
+from shared.runtime.health import answering
+from shared.runtime.process import connected
 from shared.runtime.settings import Settings
 
 
@@ -26,7 +27,8 @@ async def run_agent(bus_or_settings: Bus | Settings, config: AgentConfig, stop: 
         agent.adopt()
         settings = bus_or_settings.settings if isinstance(bus_or_settings, Bus) else bus_or_settings
         try:
-            async with _answering(agent, config, settings):
+            metrics = Metrics(config.node, agent.states, lambda: agent.reports_waiting)
+            async with answering(settings.metrics_port, metrics.text, lambda: agent.problem):
                 if isinstance(bus_or_settings, Bus):
                     await agent.run(bus_or_settings, stop)
                 else:
@@ -36,44 +38,11 @@ async def run_agent(bus_or_settings: Bus | Settings, config: AgentConfig, stop: 
 
 
 async def _connect_and_run(agent: Agent, config: AgentConfig, settings: Settings, stop: asyncio.Event) -> None:
-    bus = await _connect(settings, config, stop)
-    if bus is None:
-        if config.stop_replicas_on_exit:
+    async with connected(settings, f"agent-{config.node}", stop) as bus:
+        if bus is not None:
+            await agent.run(bus, stop)
+        elif config.stop_replicas_on_exit:
             await agent.stop_replicas()
-        return
-    try:
-        await agent.run(bus, stop)
-    finally:
-        await bus.close()
-
-
-@contextlib.asynccontextmanager
-async def _answering(agent: Agent, config: AgentConfig, settings: Settings) -> AsyncIterator[None]:
-    """Answer `/healthz`, `/readyz` and `/metrics` where the settings name a port. Healthy: the event loop runs."""
-    if settings.metrics_port is None:
-        yield
-        return
-    metrics = Metrics(config.node, agent.states, lambda: agent.reports_waiting)
-    server = HealthServer(metrics.text, lambda: "", lambda: agent.problem)
-    try:
-        await server.start(settings.metrics_port)
-    except OSError as error:
-        raise ConfigurationError(f"STEER_METRICS_PORT={settings.metrics_port}: {error}") from error
-    try:
-        yield
-    finally:
-        await server.stop()
-
-
-async def _connect(settings: Settings, config: AgentConfig, stop: asyncio.Event) -> Bus | None:
-    """None when it was stopped before the server answered."""
-    connecting = asyncio.create_task(connect(settings, f"agent-{config.node}"))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait([connecting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return connecting.result() if connecting.done() else None
-    finally:
-        await cancel(connecting, stopping)
 
 
 @contextlib.contextmanager

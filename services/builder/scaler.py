@@ -6,8 +6,6 @@ of the ordinals 0 to `replicas` - 1 running, and makes those in `replace` anew.
 
 import asyncio
 import re
-import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -20,9 +18,10 @@ from shared import subjects
 from shared.errors import ConfigurationError, InvalidRecord, InvalidSubject, SteerError, Unavailable
 from shared.model.base import NAME_PATTERN
 from shared.model.build_worker import WorkerScale
-from shared.runtime import records
-from shared.runtime.bus import Bus, connect
+from shared.runtime import logs, records
+from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Restarted
+from shared.runtime.process import connected, run, starting
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -163,29 +162,21 @@ def main(
     arguments: Annotated[list[str] | None, typer.Argument(help="After --: options for every worker.")] = None,
 ) -> None:
     """Run the local workers of a pool."""
-    try:
+    with starting():
         for option, text in (("pool", pool), ("prefix", prefix)):
             if not re.fullmatch(NAME_PATTERN[1:-1], text):
                 raise ConfigurationError(f"--{option} {text!r}: not a DNS-1123 label")
+        settings = Settings.from_environment()
         workers = LocalWorkers(pool, prefix, data.resolve(), arguments or ())
-        asyncio.run(_run(Settings.from_environment(), pool, workers))
-    except ConfigurationError as error:
-        log.error(str(error))
-        sys.exit(2)
-    except SteerError as error:
-        log.error(str(error))
-        sys.exit(3)
+    logs.configure(settings, service="scaler", pool=pool)
+    run(lambda stop: scale(settings, pool, workers, stop))
 
 
-async def _run(settings: Settings, pool: str, workers: LocalWorkers) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    bus = await connect(settings, f"scaler-{pool}")
-    try:
-        await Scaler(bus, pool, workers).run(stop)
-    finally:
-        await bus.close()
+async def scale(settings: Settings, pool: str, workers: LocalWorkers, stop: asyncio.Event) -> None:
+    """Run the workers of a pool until `stop`. Waits for a server that is away."""
+    async with connected(settings, f"scaler-{pool}", stop) as bus:
+        if bus is not None:
+            await Scaler(bus, pool, workers).run(stop)
 
 
 if __name__ == "__main__":

@@ -9,28 +9,25 @@ has been swept. When the scheduler has taken an order back, the answer goes too.
 """
 
 import asyncio
-import signal
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
-import uvloop
 
 from services.scheduler.registry import Registry, RegistryFailed
 from shared import subjects
-from shared.errors import ConfigurationError, InvalidRecord, InvalidSubject, SteerError, Unavailable
+from shared.errors import ConfigurationError, InvalidRecord, InvalidSubject, Unavailable
 from shared.model.image_sweep import ImageSweep, ImageSwept
 from shared.runtime import logs, records, streams, tasks
-from shared.runtime.bus import Bus, connect
+from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Message, Restarted
+from shared.runtime.process import connected, run, starting
 from shared.runtime.settings import Settings
 from shared.subjects import Key
 
 log = structlog.get_logger(__name__)
 
 BACKOFF_SECONDS = (10.0, 600.0)
-LOST, BAD_SETTING = 1, 2
 
 
 @dataclass(slots=True)
@@ -147,50 +144,33 @@ class Sweeper:
 
 async def sweep(settings: Settings, stop: asyncio.Event) -> None:
     """Run one sweeper until `stop`. Raises `ConfigurationError`, or `Unavailable` when the connection is gone."""
-    async with Registry(settings.registry_url) as registry:
-        bus = await connect(settings, "sweeper")
-        try:
-            await streams.ensure(bus)
-            work = asyncio.create_task(Sweeper(bus, registry).run(), name="sweep")
-            ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
-            try:
-                await asyncio.wait([work, *ends], return_when=asyncio.FIRST_COMPLETED)
-                if work.done():
-                    work.result()
-                if not stop.is_set():
-                    raise Unavailable("the connection to NATS is closed for good")
-            finally:
-                await tasks.end(work, *ends)
-        finally:
-            await bus.close()
+    async with Registry(settings.registry_url) as registry, connected(settings, "sweeper", stop) as bus:
+        if bus is not None:
+            await _sweep(bus, registry, stop)
 
 
-async def _until_signalled(settings: Settings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await sweep(settings, stop)
-    log.info("stopped")
+async def _sweep(bus: Bus, registry: Registry, stop: asyncio.Event) -> None:
+    await streams.ensure(bus)
+    work = asyncio.create_task(Sweeper(bus, registry).run(), name="sweep")
+    ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
+    try:
+        await asyncio.wait([work, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+        if not stop.is_set():
+            raise Unavailable("the connection to NATS is closed for good")
+    finally:
+        await tasks.end(work, *ends)
 
 
 def main() -> None:
     """Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used."""
-    try:
+    with starting():
         settings = Settings.from_environment()
         if not settings.registry_url:
             raise ConfigurationError("STEER_REGISTRY_URL is not set; it names the registry, as in https://host:5000")
-    except ConfigurationError as error:
-        print(f"cannot start: {error}", file=sys.stderr)  # noqa: T201 - the logs are not configured yet
-        sys.exit(BAD_SETTING)
     logs.configure(settings, service="sweeper")
-    try:
-        uvloop.run(_until_signalled(settings))
-    except ConfigurationError as error:
-        log.error("cannot start", reason=str(error))
-        sys.exit(BAD_SETTING)
-    except SteerError as error:
-        log.error("ended", reason=str(error))
-        sys.exit(LOST)
+    run(lambda stop: sweep(settings, stop))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ standby is ready. The answer to a question about health that is negative has sta
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+
+from shared.errors import ConfigurationError
 
 REQUEST_SECONDS = 5.0
 MAX_REQUEST_BYTES = 8192
@@ -69,6 +71,26 @@ class HealthServer:
             case "/readyz":
                 return _verdict(self._unhealthy() or self._unready())
         return "404 Not Found", TEXT, b"/metrics, /healthz or /readyz\n"
+
+
+@contextlib.asynccontextmanager
+async def answering(port: int | None, metrics: Callable[[], bytes], unready: Problem) -> AsyncIterator[None]:
+    """Answer during the block where a port is named. Healthy: the event loop runs.
+
+    Raises `ConfigurationError` where the port is taken.
+    """
+    if port is None:
+        yield
+        return
+    server = HealthServer(metrics, lambda: "", unready)
+    try:
+        await server.start(port)
+    except OSError as error:
+        raise ConfigurationError(f"STEER_METRICS_PORT={port}: {error}") from error
+    try:
+        yield
+    finally:
+        await server.stop()
 
 
 def _verdict(problem: str) -> tuple[str, str, bytes]:

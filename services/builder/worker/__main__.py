@@ -20,7 +20,8 @@ from services.builder.worker.template import BUILDCTL, parse
 from services.builder.worker.worker import Worker, WorkerConfig
 from shared.errors import ConfigurationError, SteerError
 from shared.model.base import NAME_PATTERN
-from shared.runtime.bus import connect
+from shared.runtime import logs
+from shared.runtime.process import connected
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -62,7 +63,9 @@ def main(
             heartbeat_seconds=_positive("heartbeat-seconds", heartbeat_seconds),
             drain_seconds=drain_seconds,
         )
-        asyncio.run(_run(Settings.from_environment(), config))
+        settings = Settings.from_environment()
+        logs.configure(settings, service="worker", worker=config.name)
+        asyncio.run(_run(settings, config))
     except ConfigurationError as error:
         log.error(str(error))
         sys.exit(BAD_SETTING)
@@ -84,13 +87,13 @@ async def _run(settings: Settings, config: WorkerConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    bus = await connect(settings, f"worker-{config.pool}-{config.name}")
-    try:
-        await Worker(config, bus).run(stop)
-    except asyncio.CancelledError:
-        log.warning("ended at once", worker=config.name)
-    finally:
-        await bus.close()
+    async with connected(settings, f"worker-{config.pool}-{config.name}", stop) as bus:
+        if bus is None:
+            return
+        try:
+            await Worker(config, bus).run(stop)
+        except asyncio.CancelledError:
+            log.warning("ended at once", worker=config.name)
 
 
 def _name(option: str, text: str) -> str:

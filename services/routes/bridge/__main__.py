@@ -7,32 +7,25 @@ How to reach the bus is told by the environment alone, as for every process.
 Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
 """
 
-import asyncio
 import re
-import signal
-import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
-import uvloop
 
 from services.routes.bridge.bridge import Bridge, Proxy
 from services.routes.bridge.caddy import Caddy
 from services.routes.bridge.haproxy import HAProxy
 from services.routes.bridge.run import run_bridge
 from services.routes.render import FORMATS, Options
-from shared.errors import ConfigurationError, SteerError
+from shared.errors import ConfigurationError
 from shared.model.base import NAME_PATTERN
 from shared.runtime import logs
+from shared.runtime.process import run, starting
 from shared.runtime.settings import Settings
 
-log = structlog.get_logger(__name__)
-
-LOST, BAD_SETTING = 1, 2
 _SOCKET = re.compile(r"unix/(/[A-Za-z0-9._-]+)+")
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _ADDRESS = re.compile(r"([A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4}")
@@ -69,7 +62,7 @@ def main(
     program: Annotated[str, _option("program", "HAProxy itself, to check its file.")] = "haproxy",
 ) -> None:
     """Follow the routes, render them for a proxy, apply them, and acknowledge what the proxy has."""
-    try:
+    with starting():
         if not re.fullmatch(NAME_PATTERN[1:-1], name):
             raise ConfigurationError(f"--name {name!r}: not a DNS-1123 label (a-z, 0-9 and -, at most 63 characters)")
         if https and proxy is Kind.HAPROXY and not certificates:
@@ -89,32 +82,11 @@ def main(
             Caddy(admin, slots) if proxy is Kind.CADDY else _haproxy(config, socket, master, pid_file, program)
         )
         settings = Settings.from_environment()
-    except ConfigurationError as error:
-        typer.echo(f"cannot start: {error}", err=True)
-        sys.exit(BAD_SETTING)
     render = FORMATS[proxy.value]
     bridge = Bridge(behind, lambda version, mark: render(version, replace(options, mark=mark)), name, cache)
-    _run(settings, bridge, name)
-
-
-def _run(settings: Settings, bridge: Bridge, name: str) -> None:
     logs.configure(settings, service="bridge", proxy=name)
-    try:
-        uvloop.run(_until_signalled(settings, bridge, name))
-    except ConfigurationError as error:
-        log.error("cannot start", reason=str(error))
-        sys.exit(BAD_SETTING)
-    except SteerError as error:
-        log.error("ended; the proxy goes on with what it has", reason=str(error))
-        sys.exit(LOST)
-
-
-async def _until_signalled(settings: Settings, bridge: Bridge, name: str) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await run_bridge(settings, bridge, name, stop)
-    log.info("stopped; the proxy goes on with what it has")
+    goes_on = "the proxy goes on with what it has"
+    run(lambda stop: run_bridge(settings, bridge, name, stop), stopped=f"stopped; {goes_on}", ended=f"ended; {goes_on}")
 
 
 def _address(option: str, text: str) -> str:
