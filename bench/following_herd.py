@@ -64,7 +64,7 @@ class Return:
 
 
 def run(options: Options) -> Iterable[Row]:
-    hosts, herd = options.size(1000, 100), options.size(HERD, 50)
+    hosts, herd = options.size(200, 50), options.size(HERD, 50)
     found = uvloop.run(_restart(hosts, herd))
     size = f"{herd} followers of {hosts:,} hosts"
     yield Figure("reconnect of a herd: the last has what it lacks", found.seconds, "s", size)
