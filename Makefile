@@ -2,12 +2,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100
+SEED ?= 1
+REPORT ?= docs/reliability.md
 AUDIT := .audit
 
 # Python keeps what it has compiled, whatever the environment says: dozens of processes would compile it all again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test check audit bench simulate mutations clean lock
+.PHONY: demo test check audit bench simulate mutations faults clean lock
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +45,10 @@ bench: $(VENV)/.ready
 
 simulate: $(VENV)/.ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+# Real faults on real processes, about six minutes; writes what came of it.
+faults: $(VENV)/.ready
+	$(BIN)/python -m tests.faults --seed $(SEED) --seeds $(SEEDS) --report $(REPORT)
 
 # Deliberate faults, one at a time in a copy of the code: each must be caught. Takes some minutes.
 mutations: $(VENV)/.ready
