@@ -7,6 +7,7 @@ from shared.invariants.builds import BuildsAreSafe
 from shared.invariants.capacity import reservations_fit
 from shared.invariants.deadlines import DeadlinesAreKept
 from shared.invariants.digest import RoutesAddUp
+from shared.invariants.endings import drained_before_stopped
 from shared.invariants.logged import Breach, Check, Logged
 from shared.invariants.moment import Moment
 from shared.invariants.pools import pools_have_their_members
@@ -30,6 +31,7 @@ def every_check() -> tuple[Check, ...]:
         one_incarnation_of_a_slot,
         serves_on,
         promoted_when_healthy,
+        drained_before_stopped,
         pools_have_their_members,
     )
 
