@@ -62,7 +62,7 @@ def _candidate(key: Key, sequence: int, function: Function, access: Access) -> C
     said = said_by(function)
     pool, said = pool_and_said(namespace, function.runtime, worker, said, access.owned, access.grants)
     resources = function.resources
-    told = orjson.dumps(row(name, function))
+    told = orjson.dumps(row(name, function)).decode()  # as bytes it would keep the kilobyte it was written into
     return Candidate(pool, sequence, said, told, resources.cpu_millis, resources.memory_mb)
 
 

@@ -66,14 +66,14 @@ def row(name: str, function: Function) -> dict[str, Any]:
     return told
 
 
-def _json(rows: Iterable[bytes]) -> str:
-    return (b"[" + b",".join(rows) + b"]").decode()
+def _json(rows: Iterable[str]) -> str:
+    return f"[{','.join(rows)}]"
 
 
-def rows_of(pool: Pool) -> dict[str, bytes]:
+def rows_of(pool: Pool) -> dict[str, str]:
     """The rows of a pool as it runs."""
     rows = orjson.loads(pool.run.env.get(MEMBERS_VARIABLE, "[]"))
-    return {each["name"]: orjson.dumps(each) for each in rows}
+    return {each["name"]: orjson.dumps(each).decode() for each in rows}
 
 
 def settings_files(namespace: str, said: Said) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class Candidate(NamedTuple):
     pool: PoolKey
     sequence: int
     said: Said
-    row: bytes
+    row: str
     cpu_millis: int
     memory_mb: int
 
