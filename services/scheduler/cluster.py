@@ -7,7 +7,8 @@ released; those on a node that is not known (yet, or any more) wait for it.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from services.scheduler.fitting import Node, Request, normal_platform, ruled_out, too_full
+from services.scheduler.fitting import Request, normal_platform, too_full
+from services.scheduler.groups import Node, ruled_out
 from services.scheduler.node_index import DEFAULT_SIZES, Index, Sizes
 
 

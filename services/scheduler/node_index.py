@@ -1,24 +1,19 @@
-"""The available nodes, ordered so that choosing one looks at a handful.
+"""The available nodes, by what tells them apart.
 
 Nodes form **groups**: equal region, equal platform, and the same answers to every label constraint that was asked for so
 far. A request takes whole groups or leaves them, so its filters are answered once per group, and remembered. A
 constraint that only few nodes meet (a label like `hostname`) forms no group: those few are listed instead.
 
-Each group is an **order** by free memory, most first, cut into blocks that know the most free CPU inside: nodes that
-have memory but no CPU are passed by a block at a time. Reservations only mark a node; it moves at the next look.
+Each group is in order (`groups`). Reservations only mark a node; it moves at the next look.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from sortedcontainers import SortedSet
 
-from services.scheduler.fitting import Node, Request, matches, supports
-
-Entry = tuple[int, str, Node]
-"""`(-free memory, name, node)`: the order of nodes that hold equally many replicas."""
+from services.scheduler.fitting import Request, matches, supports
+from services.scheduler.groups import Group, Node
 
 Signature = tuple[str, str, frozenset[tuple[str, str]]]
 
@@ -39,141 +34,6 @@ class Sizes:
 
 
 DEFAULT_SIZES = Sizes()
-
-
-class Group:
-    """Nodes of one region that no request so far tells apart, the one with the most free memory first."""
-
-    __slots__ = ("_blocks", "_cpu", "_lasts", "_most", "met", "platform", "region", "size")
-
-    def __init__(
-        self, block: int, region: str, platform: str = "", met: frozenset[tuple[str, str]] = frozenset()
-    ) -> None:
-        self._most = 2 * block
-        self.region = region
-        self.platform = platform
-        self.met = met
-        self.size = 0
-        self._blocks: list[list[Entry]] = []
-        self._lasts: list[Entry] = []
-        self._cpu: list[int] = []  # at least the most free CPU in the block
-
-    def add(self, entry: Entry) -> None:
-        self.size += 1
-        if self._blocks:
-            self._put(entry)
-        else:
-            self._insert_block(0, [entry])
-
-    def remove(self, entry: Entry) -> None:
-        self.size -= 1
-        self._take(entry)
-
-    def move(self, old: Entry, new: Entry) -> None:
-        """The node of `old` stands at `new` from now on."""
-        self._take(old)
-        if self._blocks:
-            self._put(new)
-        else:
-            self._insert_block(0, [new])
-
-    def _put(self, entry: Entry) -> None:
-        lasts = self._lasts
-        at = bisect_left(lasts, entry)
-        if at == len(lasts):
-            at -= 1
-            lasts[at] = entry
-        block = self._blocks[at]
-        insort(block, entry)
-        if self._cpu[at] < entry[2].free_cpu:  # noqa: PLR1730 - the hottest line, and max() is a call
-            self._cpu[at] = entry[2].free_cpu
-        if len(block) > self._most:
-            self._split(at, block)
-
-    def _take(self, entry: Entry) -> None:
-        at = bisect_left(self._lasts, entry)
-        block = self._blocks[at]
-        del block[bisect_left(block, entry)]
-        if block:
-            self._lasts[at] = block[-1]
-        else:
-            del self._blocks[at], self._lasts[at], self._cpu[at]
-
-    def _split(self, at: int, block: list[Entry]) -> None:
-        half = len(block) // 2
-        self._insert_block(at + 1, block[half:])
-        del block[half:]
-        self._lasts[at] = block[-1]
-        self._cpu[at] = _most_cpu(block)
-
-    def _insert_block(self, at: int, block: list[Entry]) -> None:
-        self._blocks.insert(at, block)
-        self._lasts.insert(at, block[-1])
-        self._cpu.insert(at, _most_cpu(block))
-
-    def first(self, request: Request, own: Collection[str], exclude: Collection[str]) -> Entry | None:
-        """The best node that fits and is in neither collection."""
-        if not self._blocks:
-            return None
-        entry = self._blocks[0][0]
-        if entry[0] > -request.memory_mb:
-            return None
-        if entry[2].free_cpu >= request.cpu_millis and entry[1] not in own and entry[1] not in exclude:
-            return entry
-        return self.next(entry, request, own, exclude)
-
-    def next(self, after: Entry, request: Request, own: Collection[str], exclude: Collection[str]) -> Entry | None:
-        """The best node behind `after` that fits and is in neither collection."""
-        for entry in self._with_cpu(request.cpu_millis, after):
-            if entry[0] > -request.memory_mb:
-                return None
-            if entry[1] not in own and entry[1] not in exclude:
-                return entry
-        return None
-
-    def _with_cpu(self, cpu_millis: int, after: Entry) -> Iterator[Entry]:
-        """Behind `after`, those with so much free CPU, in order."""
-        at = bisect_left(self._lasts, after)
-        if at == len(self._lasts):
-            return
-        block = self._blocks[at]
-        for entry in islice(block, bisect_right(block, after), None):
-            if entry[2].free_cpu >= cpu_millis:
-                yield entry
-        for position in range(at + 1, len(self._blocks)):
-            if self._cpu[position] < cpu_millis:
-                continue
-            block = self._blocks[position]
-            found = False
-            for entry in block:
-                if entry[2].free_cpu >= cpu_millis:
-                    found = True
-                    yield entry
-            if not found:
-                self._cpu[position] = _most_cpu(block)
-
-    def with_memory(self, memory_mb: int) -> int:
-        """How many nodes have so much memory free."""
-        bound = (1 - memory_mb,)
-        at = bisect_left(self._lasts, bound)
-        before = sum(map(len, self._blocks[:at]))
-        return before + (bisect_left(self._blocks[at], bound) if at < len(self._blocks) else 0)
-
-    def from_rank(self, rank: int) -> Iterator[Entry]:
-        """The nodes in order, without the first `rank`."""
-        for block in self._blocks:
-            if rank >= len(block):
-                rank -= len(block)
-                continue
-            yield from islice(block, rank, None)
-            rank = 0
-
-    def __iter__(self) -> Iterator[Entry]:
-        return self.from_rank(0)
-
-
-def _most_cpu(block: list[Entry]) -> int:
-    return max(entry[2].free_cpu for entry in block)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 from services.scheduler.cluster import Cluster
-from services.scheduler.fitting import UNLIMITED, Request, ruled_out, too_full
-from services.scheduler.node_index import Entry, Group, Selection, orders_of
+from services.scheduler.fitting import UNLIMITED, Request, too_full
+from services.scheduler.groups import Entry, Group, ruled_out
+from services.scheduler.node_index import Selection, orders_of
 from services.scheduler.rejections import Search, explain
 
 __all__ = ["Cluster", "Placed", "Request", "place"]

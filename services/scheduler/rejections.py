@@ -13,8 +13,9 @@ from itertools import islice
 from typing import Any
 
 from services.scheduler.cluster import Cluster
-from services.scheduler.fitting import UNLIMITED, Node, Request, matches, ruled_out, supports, too_full
-from services.scheduler.node_index import Entry, Group, Selection
+from services.scheduler.fitting import UNLIMITED, Request, matches, supports, too_full
+from services.scheduler.groups import Entry, Group, Node, ruled_out
+from services.scheduler.node_index import Selection
 
 EXAMPLES = 3
 """How many nodes are named for each reason."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedDict
 
-from services.scheduler.fitting import Request, ruled_out
+from services.scheduler.fitting import Request
+from services.scheduler.groups import ruled_out
 from services.scheduler.placement import Cluster
 
 NodeKind = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
