@@ -60,6 +60,7 @@ def fold_manifest(state: State, version: Version) -> None:
     state.manifest = cast(RouteManifest | None, version.record)
     state.closed_sequence = version.sequence
     state.published_at = version.at
+    state.quiet = False  # what has changed meanwhile belongs to a burst
 
 
 def fold_routed(state: State, version: Version) -> None:

@@ -201,6 +201,7 @@ def test_the_order_of_records_does_not_matter(world: Pools) -> None:
     world.worker("p-2", TWO)
     world.says("p-2", a="ready")
     versions = list(world.last().values())
+    world.wait(1000)
     for seed in range(30):
         Random(seed).shuffle(versions)
         state = State("example.net")

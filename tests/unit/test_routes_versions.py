@@ -121,6 +121,20 @@ def test_a_burst_gives_one_version_in_fifty_milliseconds() -> None:
     assert world.addresses("shop.example.com") == ["10.0.0.1:30002"]
 
 
+def test_a_change_while_a_version_is_being_stored_belongs_to_the_burst_though_it_began_after_a_quiet_time() -> None:
+    world = serving()
+    world.report("web-1", state="unhealthy")
+    plan = decide(world.state, world.now)
+    assert plan.decisions
+    world.wait(3)
+    world.report("web-1")
+    for change in changes(plan):
+        world.put(change.kind, change.key, change.record)
+    settle(world.state, plan, world.now)
+    published = world.now
+    assert decide(world.state, world.now).wake_at == published + timedelta(milliseconds=50)
+
+
 def test_a_change_after_twenty_quiet_milliseconds_does_not_wait_for_the_fifty() -> None:
     world = serving()
     world.report("web-1", state="unhealthy")
