@@ -2,9 +2,11 @@
 
 * `connect` waits for a server that is away, says so once, and never blocks without a bound of its own.
 * A dead peer is noticed within 15 s, and the client reconnects for ever. Each message is a sign of life, as a pong is.
+* A question whose connection is lost has no answer any more, and does not wait for one (`request`).
 * A client that has closed for good (`closed`) does not come back: whoever holds the bus ends, and is started anew.
 * The server cuts a connection whose message exceeds `max_payload`, headers included, and the client does not survive
   that; so every message is measured before it is sent.
+* A client that closes while the server cuts the connection says so all the same (`_close`).
 * Whoever sends a message names where its answer goes, and the server lets the answer go where the answerer may publish:
   a question whose answer is to go to the API of JetStream would have a service purge its own log. So only an inbox is
   answered (`_answerable`). With an nkey, the inbox carries its public key, and nobody else may listen there.
@@ -53,6 +55,10 @@ Taker = Callable[[bytes, bytes, bytes, bytes], None]
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "?([^"\s]+)"?', re.IGNORECASE)
 
 
+class _Lost(nats.errors.Error):
+    """The connection was lost before the answer came."""
+
+
 class _Client(Client):
     """The client, hardened against messages that anyone may publish.
 
@@ -63,6 +69,15 @@ class _Client(Client):
     def __init__(self) -> None:
         super().__init__()
         self.takers: dict[int, Taker] = {}
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """Where the connection is cut as well, the client cannot send what is left, stops half-way, and tells nobody."""
+        discard_pending(self)
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            if do_cbs and self._closed_cb is not None:
+                await self._closed_cb()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self._pings_outstanding = 0  # who sends messages is there, though its pong waits behind megabytes of a load
@@ -163,7 +178,10 @@ class Bus:
     ) -> Msg:
         """Send and wait for one answer. Raises `TimeoutError` (outcome unknown) and `NoRespondersError`."""
         self.check_size(subject, body, header_size(headers))
-        return await self.nc.request(subject, body, timeout=within, headers=dict(headers) if headers else None)
+        try:
+            return await self.nc.request(subject, body, timeout=within, headers=dict(headers) if headers else None)
+        except _Lost:
+            raise TimeoutError("the connection was lost before the answer came") from None
 
     async def close(self) -> None:
         """Close at once. What was not sent is dropped, so that it cannot land later."""
@@ -183,6 +201,9 @@ class Bus:
         if self.connected.is_set() and not self.nc.is_closed:
             log.warning("NATS is away; waiting for it", connection=self.name, servers=self.settings.shown_url)
         self.connected.clear()
+        for answer in list(self.nc._resp_map.values()):
+            if not answer.done():
+                answer.set_exception(_Lost())
 
     async def _on_closed(self) -> None:
         self.connected.clear()
