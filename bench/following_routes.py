@@ -25,7 +25,7 @@ from shared.runtime.follow import RouteVersion, follow_routes
 
 APART_SECONDS = 0.1
 BASELINE_HOSTS = 100
-WARM_UP = 10
+WARM_UP = 5
 PATIENCE_SECONDS = 60
 
 
@@ -96,7 +96,7 @@ async def _worlds(sizes: list[int], options: Options) -> dict[int, Followed]:
                 world.samples.clear()
             for _ in range(options.runs):
                 for world in worlds.values():
-                    await world.measure(options.size(200, 40))
+                    await world.measure(options.size(200, 25))
         return worlds
 
 
