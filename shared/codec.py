@@ -95,12 +95,16 @@ def encode(record: BaseModel) -> bytes:
 def decode(kind: Kind, key: Key, body: bytes) -> BaseModel:
     """The record in a body. Raises `InvalidRecord` with every problem, or `InvalidSubject` for a key without its form."""
     kind.check(key)
-    subject = kind.subject(*key)
     if len(body) > MAX_BODY_BYTES:
-        raise InvalidRecord(subject, (Problem("", f"{len(body)} bytes; at most {MAX_BODY_BYTES} are read"),))
+        reason = f"{len(body)} bytes; at most {MAX_BODY_BYTES} are read"
+        raise InvalidRecord(kind.subject(*key), (Problem("", reason),))
     if not body:
-        raise InvalidRecord(subject, (Problem("", "empty; to delete, send the header Steer-Operation: delete"),))
-    return validate(MODELS[kind], subject, body)
+        reason = "empty; to delete, send the header Steer-Operation: delete"
+        raise InvalidRecord(kind.subject(*key), (Problem("", reason),))
+    try:
+        return MODELS[kind].__pydantic_validator__.validate_json(body)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        raise InvalidRecord(kind.subject(*key), problems(error)) from None
 
 
 def validate(model: type[Model], subject: str, body: bytes) -> Model:

@@ -82,6 +82,8 @@ class RunSpec(UserRecord):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
+        if len(self.ports) < 2 and not self.volumes and (self.healthcheck is None or self.healthcheck.port is None):
+            return self  # nearly all are like that, and one is read with every assignment
         for what, names in (
             ("port", [port.name for port in self.ports]),
             ("volume", [volume.name for volume in self.volumes]),

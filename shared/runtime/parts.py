@@ -4,22 +4,25 @@ The replicas of an environment run the same, and so do most versions of its rele
 of an assignment, and most of the memory that it holds. So it is cut out of the body, a hole is read in its place, and
 the part is put in from a table of those that were read before.
 
-A part is found by the names of its field and of the one behind it. Inside a string no quote stands without a backslash
-before it, so what is found are fields; what was cut is JSON of its own only if it is one whole value; and a field with
-nothing but the hole in it shows that the hole is where the part was. Wherever one of these does not hold, the body is
-read whole.
+A part is found by the layout of the body, as `codec.encode` writes it. Inside a string no quote stands without a
+backslash before it, so what is found are fields. What was cut has to be one whole value, or it is no JSON. Before a part
+no brace is open but that of the body, or what is open is part of what a person wrote, where no unknown field is allowed.
+Wherever one of these does not hold, the body is read whole.
 
 Which fields of a record were given and which are defaults nobody asks for, so that set is one for all records too.
 """
 
+import re
 from collections.abc import Iterable
 from functools import cache
+from hashlib import blake2b
 from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 
 from shared import codec, subjects
 from shared.errors import InvalidRecord
+from shared.model.assignment import WorkloadRef
 from shared.model.environment import ServiceSpec
 from shared.model.run import Resources, RunSpec
 from shared.subjects import Key, Kind
@@ -27,35 +30,46 @@ from shared.subjects import Key, Kind
 MOST_PARTS = 100_000
 """So many are remembered; then they are forgotten, and held once more each."""
 
+DIGEST_BYTES = 16
+"""A longer part is known by its digest: it need not be held twice."""
+
 
 class _Part(NamedTuple):
-    """The value of `field` begins with the last byte of `opening` and ends with the first one of `closing`.
+    """A field, its model, and what is read in its place.
 
-    `given` are the fields that the hole has: a model that is the default of a field is copied deeply, at twice the cost
-    of reading the whole.
+    The hole names the models in it: one that is the default of a field is copied deeply, at twice the cost of reading
+    the whole.
     """
 
     field: str
     model: type[BaseModel]
-    opening: bytes
-    closing: bytes
-    given: frozenset[str] = frozenset()
-
-    @property
-    def hole(self) -> bytes:
-        return b"{%b}" % b",".join(b'"%b":{}' % field.encode() for field in sorted(self.given))
+    hole: bytes = b"{}"
 
 
-_SPEC = frozenset({"resources", "run", "placement"})
-_PARTS: dict[Kind, tuple[_Part, ...]] = {
-    subjects.ASSIGNMENT: (
-        _Part("run", RunSpec, b'"run":{', b'},"config_hash":'),
-        _Part("resources", Resources, b'"resources":{', b'},"volume_epoch":'),
+class _Layout(NamedTuple):
+    """The groups of `pattern` are in turn what stays and what is a part."""
+
+    pattern: re.Pattern[bytes]
+    parts: tuple[_Part, ...]
+
+
+_SERVICE = _Part("service", ServiceSpec, b'{"resources":{},"run":{},"placement":{}}')
+_LAYOUTS: dict[Kind, _Layout] = {
+    subjects.ASSIGNMENT: _Layout(
+        re.compile(
+            rb'({"workload":)({[^{}]*})(,"release":[^{}]*,"run":)({.*})(,"config_hash":[^{}]*,"resources":)({[^{}]*})'
+            rb'(,"volume_epoch":.*)',
+            re.DOTALL,
+        ),
+        (
+            _Part("workload", WorkloadRef, b'{"kind":"pool","key":""}'),
+            _Part("run", RunSpec),
+            _Part("resources", Resources),
+        ),
     ),
-    subjects.ENVIRONMENT: (_Part("service", ServiceSpec, b'"service":{', b"}}", _SPEC),),
-    subjects.RELEASE: (_Part("service", ServiceSpec, b'"service":{', b'},"source":', _SPEC),),
+    subjects.ENVIRONMENT: _Layout(re.compile(rb'(.*?"service":)({.*})(})', re.DOTALL), (_SERVICE,)),
+    subjects.RELEASE: _Layout(re.compile(rb'(.*?"service":)({.*})(,"source":.*)', re.DOTALL), (_SERVICE,)),
 }
-_HOLES = {(kind, part.field): part.hole for kind, parts in _PARTS.items() for part in parts}
 _NOTHING_GIVEN: set[str] = set()
 _set_given = BaseModel.__dict__["__pydantic_fields_set__"].__set__  # past the guard of a frozen record
 _known: dict[tuple[type[BaseModel], bytes], BaseModel] = {}
@@ -63,46 +77,60 @@ _known: dict[tuple[type[BaseModel], bytes], BaseModel] = {}
 
 def read(kind: Kind, key: Key, body: bytes) -> BaseModel:
     """As `codec.decode`, with its errors; equal parts of records are one object."""
-    parts = _PARTS.get(kind)
-    record = _assembled(kind, key, body, parts) if parts is not None else None
+    layout = _LAYOUTS.get(kind)
+    record = _assembled(kind, key, body, layout) if layout is not None else None
     if record is None:
         record = codec.decode(kind, key, body)
     thin(record)
     return record
 
 
-def _assembled(kind: Kind, key: Key, body: bytes, parts: tuple[_Part, ...]) -> BaseModel | None:
+def _assembled(kind: Kind, key: Key, body: bytes, layout: _Layout) -> BaseModel | None:
     """The record, made of its parts and the rest; None where it has to be read whole."""
-    found: list[BaseModel] = []
-    rest = body
+    pattern, parts = layout
+    match = pattern.fullmatch(body)
+    if match is None:
+        return None
+    pieces = list(match.groups())
+    found: dict[str, BaseModel] = {}
     try:
-        for part in parts:
-            begin = rest.find(part.opening) + len(part.opening) - 1
-            end = rest.rfind(part.closing) + 1
-            if begin < len(part.opening) or end <= begin:
-                return None
-            found.append(_part(part.model, rest[begin:end]))
-            rest = rest[:begin] + _HOLES[kind, part.field] + rest[end:]
-        record = codec.decode(kind, key, rest)
+        for number, (field, model, hole) in enumerate(parts):
+            found[field] = _part(model, pieces[2 * number + 1])
+            pieces[2 * number + 1] = hole
+        record = codec.decode(kind, key, b"".join(pieces))
     except InvalidRecord:
         return None
-    values = record.__dict__
-    for part, value in zip(parts, found, strict=True):
-        if values[part.field].__pydantic_fields_set__ != part.given:
-            return None
-        values[part.field] = value
+    record.__dict__.update(found)
     return record
 
 
 def _part(model: type[BaseModel], body: bytes) -> BaseModel:
-    known = _known.get((model, body))
+    name = body if len(body) <= DIGEST_BYTES else blake2b(body, digest_size=DIGEST_BYTES).digest()
+    known = _known.get((model, name))
     if known is None:
         if len(_known) >= MOST_PARTS:
             _known.clear()
         known = codec.validate(model, "", body)
         thin(known)
-        _known[model, body] = known
+        _share(known)
+        _known[model, name] = known
     return known
+
+
+def _share(record: BaseModel) -> None:
+    """Of the records in a record, too, equal ones are one: few environments have a health check of their own."""
+    values = record.__dict__
+    for field in _nesting(type(record)):
+        value = values[field]
+        if isinstance(value, BaseModel):
+            values[field] = _shared(value)
+        elif isinstance(value, tuple):
+            values[field] = tuple([_shared(each) for each in value])
+
+
+def _shared(record: BaseModel) -> BaseModel:
+    _share(record)
+    return _known.setdefault((type(record), codec.encode(record)), record)
 
 
 def thin(record: BaseModel) -> None:

@@ -5,6 +5,7 @@ A write that timed out is tried again with the same `Nats-Msg-Id`, so that it is
 
 import asyncio
 import base64
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -32,7 +33,8 @@ PAUSE_SECONDS = 0.25
 
 def version_of(message: Message) -> Version:
     """The version that a message carries. Raises `InvalidRecord` or `InvalidSubject`."""
-    kind, key = subjects.kind_of(message.subject)
+    kind, tokens = subjects.kind_of(message.subject)
+    key = tuple(map(sys.intern, tokens))  # a node or an app is in the keys of many records
     record = None
     if is_tombstone(message.headers):
         kind.check(key)
