@@ -104,7 +104,7 @@ async def look(on: Scene, settled_seconds: float) -> Findings:
         acknowledged=len(on.ledger.acknowledged),
         refused=on.ledger.refused,
         rejected=len(on.ledger.rejected),
-        lost=(*_lost(log, on.ledger), *await _not_in_quarantine(on.bus, log, on.ledger)),
+        lost=(*lost(log, on.ledger), *await _not_in_quarantine(on.bus, log, on.ledger)),
         violations=tuple(str(Breach(**each)) for each in again["violations"]),
         decisions_again=sum(found["same"] for found in again["services"].values()),
         differences=tuple(
@@ -118,7 +118,7 @@ async def look(on: Scene, settled_seconds: float) -> Findings:
     )
 
 
-def _lost(log: Sequence[Message], ledger: Ledger) -> list[str]:
+def lost(log: Sequence[Message], ledger: Ledger) -> list[str]:
     """What was acknowledged and is not where the acknowledgement said."""
     stored = {message.sequence: (message.subject, message.body) for message in log}
     return [
