@@ -5,7 +5,7 @@ looked at. They are derived from the records alone, so the order between differe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
@@ -62,61 +62,64 @@ class NodeHeard:
     instances: Mapping[str, InstanceUsage]
 
 
+@dataclass(eq=False)
 class State:
     """Private to the scheduler; `decide` reads it and changes nothing."""
 
-    def __init__(self) -> None:
-        self.sequence = 0
-        self.tables: dict[Kind, dict[Key, Version]] = {kind: {} for kind in READS}
-        # indexes
-        self.cluster = Cluster()
-        self.replicas_of: dict[Target, set[Key]] = {}
-        self.replicas_on: dict[str, set[Key]] = {}
-        self.gone_nodes: set[str] = set()
-        """The nodes that are down or decommissioned."""
-        self.draining_nodes: set[str] = set()
-        """The nodes that are to have no replicas."""
-        self.draining: dict[Target, set[Key]] = {}
-        self.history_of: dict[Key, set[tuple[Kind, Key]]] = {}
-        """The releases, requests and deployments of an environment."""
-        self.awaits_build: dict[Key, set[Key]] = {}
-        """The environments with a release that a build makes: `(project, app, build)`."""
-        self.built_of: dict[Key, set[Key]] = {}
-        """The environments of an app with a release that a build makes: `(project, app)`."""
-        self.volumes_of: dict[Key, set[Key]] = {}
-        """The volumes of an environment, wanted or pinned."""
-        self.pinned_on: dict[str, set[Key]] = {}
-        """The volumes whose status names a node."""
-        self.orders_of: dict[Key, set[Key]] = {}
-        self.prunes_of: dict[Key, set[Key]] = {}
-        """The snapshot orders and prunes of a volume."""
-        self.open_of: dict[Key, set[str]] = {}
-        """The ids of an environment's requests that are not done with."""
-        self.contradicted: set[Key] = set()
-        """The releases whose body is not the one that a deployment froze."""
-        self.activations: dict[Key, Version] = {}
-        """The newest activation of an environment."""
-        self.follows_demand: set[Key] = set()
-        """The environments whose number of replicas follows what the proxies report."""
-        self.reserved: dict[Key, tuple[str, int, int]] = {}
-        # telemetry
-        self.heard: dict[str, datetime] = {}
-        self.samples: dict[str, NodeHeard] = {}
-        self.proxies: dict[str, ProxyHeard] = {}
-        self.busy_at: dict[Key, datetime] = {}
-        """When a proxy last reported requests in an environment."""
-        self.attended_at: datetime | None = None
-        self.losing: int | None = None
-        """How many nodes were being lost when a decision was made that is made again; None = they are counted."""
-        # what has to be looked at, and when
-        self.templates: dict[Key, tuple[int, str, tuple[str, ...], Template]] = {}
-        """A memo: the template of a release, with what it was made of; see `template_of`."""
+    sequence: int = 0
+    tables: dict[Kind, dict[Key, Version]] = field(default_factory=lambda: {kind: {} for kind in READS})
+    # indexes
+    cluster: Cluster = field(default_factory=Cluster)
+    replicas_of: dict[Target, set[Key]] = field(default_factory=dict)
+    replicas_on: dict[str, set[Key]] = field(default_factory=dict)
+    gone_nodes: set[str] = field(default_factory=set)
+    """The nodes that are down or decommissioned."""
+    draining_nodes: set[str] = field(default_factory=set)
+    """The nodes that are to have no replicas."""
+    draining: dict[Target, set[Key]] = field(default_factory=dict)
+    history_of: dict[Key, set[tuple[Kind, Key]]] = field(default_factory=dict)
+    """The releases, requests and deployments of an environment."""
+    awaits_build: dict[Key, set[Key]] = field(default_factory=dict)
+    """The environments with a release that a build makes: `(project, app, build)`."""
+    built_of: dict[Key, set[Key]] = field(default_factory=dict)
+    """The environments of an app with a release that a build makes: `(project, app)`."""
+    volumes_of: dict[Key, set[Key]] = field(default_factory=dict)
+    """The volumes of an environment, wanted or pinned."""
+    pinned_on: dict[str, set[Key]] = field(default_factory=dict)
+    """The volumes whose status names a node."""
+    orders_of: dict[Key, set[Key]] = field(default_factory=dict)
+    prunes_of: dict[Key, set[Key]] = field(default_factory=dict)
+    """The snapshot orders and prunes of a volume."""
+    open_of: dict[Key, set[str]] = field(default_factory=dict)
+    """The ids of an environment's requests that are not done with."""
+    contradicted: set[Key] = field(default_factory=set)
+    """The releases whose body is not the one that a deployment froze."""
+    activations: dict[Key, Version] = field(default_factory=dict)
+    """The newest activation of an environment."""
+    follows_demand: set[Key] = field(default_factory=set)
+    """The environments whose number of replicas follows what the proxies report."""
+    reserved: dict[Key, tuple[str, int, int]] = field(default_factory=dict)
+    # telemetry
+    heard: dict[str, datetime] = field(default_factory=dict)
+    samples: dict[str, NodeHeard] = field(default_factory=dict)
+    proxies: dict[str, ProxyHeard] = field(default_factory=dict)
+    busy_at: dict[Key, datetime] = field(default_factory=dict)
+    """When a proxy last reported requests in an environment."""
+    attended_at: datetime | None = None
+    losing: int | None = None
+    """How many nodes were being lost when a decision was made that is made again; None = they are counted."""
+    # what has to be looked at, and when
+    templates: dict[Key, tuple[int, str, tuple[str, ...], Template]] = field(default_factory=dict)
+    """A memo: the template of a release, with what it was made of; see `template_of`."""
+    waiting: Waiting = field(init=False)
+    dirty: SortedDict[Target, int] = field(default_factory=SortedDict)
+    due: SortedSet[tuple[datetime, Target]] = field(default_factory=SortedSet)
+    due_at: dict[Target, datetime] = field(default_factory=dict)
+    marks: int = 0
+    capacity_marks: int = 0
+
+    def __post_init__(self) -> None:
         self.waiting = Waiting(self.cluster)
-        self.dirty: SortedDict[Target, int] = SortedDict()
-        self.due: SortedSet[tuple[datetime, Target]] = SortedSet()
-        self.due_at: dict[Target, datetime] = {}
-        self.marks = 0
-        self.capacity_marks = 0
 
     def get(self, kind: Kind, key: Key, model: type[M]) -> M | None:
         """The record under a key, None where there is none or it is deleted."""
