@@ -8,8 +8,8 @@ from shared.invariants.capacity import reservations_fit
 from shared.invariants.deadlines import DeadlinesAreKept
 from shared.invariants.digest import RoutesAddUp
 from shared.invariants.endings import drained_before_stopped
-from shared.invariants.logged import Breach, Check, Logged
-from shared.invariants.moment import Moment
+from shared.invariants.logged import Breach, Logged
+from shared.invariants.moment import Check, Moment
 from shared.invariants.pools import pools_have_their_members
 from shared.invariants.replicas import desired_only_moves_on, no_more_than_wanted, one_incarnation_of_a_slot
 from shared.invariants.serving import promoted_when_healthy, serves_on

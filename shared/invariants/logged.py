@@ -1,13 +1,10 @@
 """What a checker is given, a message of the log as a reader finds it, and what it gives: a breach."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shared.service import Version
-
-if TYPE_CHECKING:
-    from shared.invariants.moment import Moment
 
 
 class Logged(NamedTuple):
@@ -31,6 +28,3 @@ class Breach(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.invariant}: {self.subject} at {self.sequence}: {self.detail}"
-
-
-Check = Callable[["Moment"], Iterable[Breach]]

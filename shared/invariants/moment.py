@@ -1,10 +1,10 @@
 """One commit, at the moment when it is stored: what it changes, from what, and what its decisions had read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
 
-from shared.invariants.logged import Logged
+from shared.invariants.logged import Breach, Logged
 from shared.invariants.view import View
 from shared.model.assignment import Assignment
 from shared.model.service import DecisionRecord
@@ -64,3 +64,6 @@ def workload_of(version: Version) -> Key:
     """What an assignment belongs to: the key of an environment, or that of a pool."""
     assert isinstance(version.record, Assignment)
     return tuple(version.record.workload.key.split("/"))
+
+
+Check = Callable[[Moment], Iterable[Breach]]

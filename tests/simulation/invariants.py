@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from shared.errors import InvalidRecord, InvalidSubject
 from shared.invariants.checks import Checks, every_check
-from shared.invariants.logged import Check, Logged
+from shared.invariants.logged import Logged
+from shared.invariants.moment import Check
 from shared.invariants.view import View
 
 from .log import Log
