@@ -26,6 +26,8 @@ from shared.runtime.follower import Message
 from shared.runtime.settings import Settings
 from shared.service import Service
 
+MOST_SHOWN = 10
+
 
 def command(
     service: Annotated[str, typer.Argument(help="One service; left out, all of them.")] = "",
@@ -54,7 +56,7 @@ def command(
     else:
         _tell(told, verify)
     if told.different or told.breaches:
-        raise Failed(f"{len(told.different)} decisions differ, {len(told.breaches)} times an invariant does not hold")
+        raise Failed(_failure(told))
 
 
 def settings_of_services(data: Path) -> Settings:
@@ -132,12 +134,37 @@ def _tell(told: Told, verify: bool) -> None:
         counts = _counts(found)
         left_out = f", {counts['left_out']} older than the window" if counts["left_out"] else ""
         line(f"{name}: {counts['same']} decisions the same, {counts['different']} different{left_out}")
-        for each in found:
-            if each.differences:
-                line(f"  {each.subject} at {each.sequence}", style="red")
-            for difference in each.differences or ():
-                line(f"    {difference}")
+        _tell_differences([each for each in found if each.differences])
     if verify:
-        line(f"invariants: {f'{len(told.breaches)} times one does not hold' if told.breaches else 'all hold'}")
-    for breach in told.breaches:
+        line(f"invariants: {_times(len(told.breaches))}")
+    for breach in told.breaches[:MOST_SHOWN]:
         line(f"  {breach.subject} at {breach.sequence}: {breach.detail} (invariant {breach.invariant})")
+    _more(len(told.breaches))
+
+
+def _tell_differences(different: Sequence[Replayed]) -> None:
+    for each in different[:MOST_SHOWN]:
+        line(f"  {each.subject} at {each.sequence}", style="red")
+        for difference in each.differences or ():
+            line(f"    {difference.removeprefix(f'{each.subject}: ')}")
+    _more(len(different))
+
+
+def _more(count: int) -> None:
+    if count > MOST_SHOWN:
+        line(f"  and {count - MOST_SHOWN} more: -o json has them all")
+
+
+def _times(count: int) -> str:
+    return "all hold" if not count else f"{count} breaches"
+
+
+def _failure(told: Told) -> str:
+    """What is wrong, in one line; and the most likely reason, where it is one of the reader's own."""
+    parts = [f"{len(told.breaches)} breaches of invariants"] if told.breaches else []
+    if told.different:
+        parts.append(f"{len(told.different)} decisions come out otherwise")
+    hint = (
+        "; were the services' settings (STEER_CLUSTER_DOMAIN and its kin) other than these?" if told.different else ""
+    )
+    return ", ".join(parts) + hint
