@@ -137,8 +137,9 @@ async def _not_in_quarantine(bus: Bus, log: Sequence[Message], ledger: Ledger) -
     missing = []
     for sequence in sorted(ledger.rejected - kept):
         subject = ledger.acknowledged[sequence][0]
-        after = next((each for each in following.get(subject, ()) if each.sequence > sequence), None)
-        if after is None or encode.RESTORES in (after.headers or {}) or after.sequence in ledger.rejected:
+        later = (each for each in following.get(subject, ()) if each.sequence > sequence)
+        ruling = next((each for each in later if each.sequence not in ledger.rejected), None)
+        if ruling is None or encode.RESTORES in (ruling.headers or {}):
             missing.append(f"{subject} at {sequence} is not in quarantine")
     return missing
 
