@@ -73,10 +73,9 @@ def _declares(state: State, function: Key, before: PoolKey | None, after: PoolKe
     if after is None:
         state.mark_function(function)
     else:
-        if before != after:
-            _join(state, function, after)
+        group = state.groups[after] if before == after else _join(state, function, after)
         state.mark_pool(after)
-        if len(state.groups[after]) > MAX_TOGETHER:
+        if len(group) > MAX_TOGETHER:
             state.mark_function(function)
     if function in state.guests:
         for pool in state.guests[function]:
@@ -94,10 +93,11 @@ def _leave(state: State, function: Key, pool: PoolKey) -> None:
     state.mark_pool(pool)
 
 
-def _join(state: State, function: Key, pool: PoolKey) -> None:
+def _join(state: State, function: Key, pool: PoolKey) -> list[str]:
+    """All who declare the pool now."""
     group = state.groups.get(pool)
     if group is None:
-        state.groups[pool] = [function[1]]
+        group = state.groups[pool] = [function[1]]
         note_pool(state, pool)
     else:
         insort(group, function[1])
@@ -106,6 +106,7 @@ def _join(state: State, function: Key, pool: PoolKey) -> None:
                 state.mark_function((function[0], name))
     if function in state.guests:
         no_guest(state, function, pool)
+    return group
 
 
 def note_pool(state: State, pool: PoolKey) -> None:

@@ -147,9 +147,8 @@ class State:
         return candidate.pool if candidate is not None else None
 
     def newest(self, namespace: str, names: Iterable[str]) -> int:
-        """The sequence of the newest record of these functions, 0 for none."""
-        found = [self.functions.get((namespace, name)) for name in names]
-        return max([candidate.sequence for candidate in found if candidate is not None], default=0)
+        """The sequence of the newest record of these functions, which exist; 0 for none."""
+        return max([self.functions[namespace, name].sequence for name in names], default=0)
 
     def cause(self, function: Key) -> int:
         """The sequence of the newest record of the function: of its own, or of its access."""
