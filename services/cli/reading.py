@@ -90,7 +90,7 @@ def delete(
 
 
 async def one(bus: Bus, kind: Kind, key: Key, at: int | None = None) -> Version:
-    """The present version of a record. Raises `Failed` where there is none."""
+    """The present version of a record, or the one that ruled at a sequence. Raises `Failed` where there is none."""
     title = f"{codec.MODELS[kind].__name__} {names.joined(key)}".strip()
     try:
         version = await records.get(bus, kind, key, at)
@@ -98,8 +98,9 @@ async def one(bus: Bus, kind: Kind, key: Key, at: int | None = None) -> Version:
         problems = "; ".join(map(str, error.problems))
         raise Failed(f"{title}: the last version cannot be read: {problems}") from None
     if version is None or version.record is None:
+        there_is = "there is none" if at is None else f"there was none at sequence {at}"
         deleted = f", deleted at sequence {version.sequence}" if version else ""
-        raise Failed(f"{title}: there is none{deleted}")
+        raise Failed(f"{title}: {there_is}{deleted}")
     return version
 
 

@@ -5,6 +5,7 @@ A write that timed out is tried again with the same `Nats-Msg-Id`, so that it is
 
 import asyncio
 import base64
+import contextlib
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -82,28 +83,30 @@ def _refusal(subject: str, expected: int | None, error: Mapping[str, Any]) -> st
 
 
 async def get(bus: Bus, kind: Kind, key: Key, at: int | None = None) -> Version | None:
-    """The last version of a record, a tombstone included; with `at` the one that ruled at that sequence of the log.
+    """The last version of a record, a tombstone included; None where there was none.
 
-    None where there was none. Raises `InvalidRecord` where it cannot be read.
+    With `at` the one that ruled at that sequence of the log, as far back as it was not trimmed: what could not be read
+    never ruled. Without it, raises `InvalidRecord` where the last one cannot be read.
     """
     kind.check(key)
-    message = await last_message(bus, kind.subject(*key), at)
+    subject = kind.subject(*key)
+    if at is not None:
+        return _ruling(await history(bus, subject), at)
+    message = await last_message(bus, subject)
     return None if message is None else version_of(message)
 
 
-async def last_message(bus: Bus, subject: str, at: int | None = None) -> Message | None:
-    """The last message of a subject, or the last one up to the sequence `at`, as it lies in the log."""
-    if at is None:
-        return await _stored(bus, {"last_by_subj": subject})
-    last = await _stored(bus, {"last_by_subj": subject})
-    if last is None or last.sequence <= at:
-        return last
-    found: Message | None = None
-    for message in await history(bus, subject):
-        if message.sequence > at:
-            break
-        found = message
-    return found
+def _ruling(messages: Sequence[Message], at: int) -> Version | None:
+    for message in reversed(messages):
+        if message.sequence <= at:
+            with contextlib.suppress(InvalidRecord, InvalidSubject):
+                return version_of(message)
+    return None
+
+
+async def last_message(bus: Bus, subject: str) -> Message | None:
+    """The last message of a subject, as it lies in the log."""
+    return await _stored(bus, {"last_by_subj": subject})
 
 
 async def get_own(bus: Bus, kind: Kind, key: Key) -> Version | None:

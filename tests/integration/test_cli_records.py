@@ -143,6 +143,17 @@ async def test_an_earlier_version_is_shown_by_its_sequence(steer: Steer, bus: Bu
     assert shown.json["record"]["replicas"]["min"] == 2
 
 
+async def test_what_could_not_be_read_or_was_deleted_did_not_rule_at_its_sequence(steer: Steer, bus: Bus) -> None:
+    (first,) = (await steer("apply", "-f", "-", "-o", "json", stdin=MANIFEST)).json
+    broken = json.loads((await bus.request(subjects.ENVIRONMENT.subject(*ENV), b"{")).data)["seq"]
+    shown = await steer("get", "environment", NAME, "--at", str(broken), "-o", "json")
+    assert shown.json["sequence"] == first["sequence"]
+    deleted = await records.put(bus, subjects.ENVIRONMENT, ENV, None)
+    gone = await steer("get", "environment", NAME, "--at", str(deleted + 10))
+    assert gone.code == Exit.FAILED
+    assert gone.err.endswith(f"there was none at sequence {deleted + 10}, deleted at sequence {deleted}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
