@@ -136,7 +136,8 @@ def _tell(told: Told, verify: bool) -> None:
         line(f"{name}: {counts['same']} decisions the same, {counts['different']} different{left_out}")
         _tell_differences([each for each in found if each.differences])
     if verify:
-        line(f"invariants: {_times(len(told.breaches))}")
+        count = len(told.breaches)
+        line(f"invariants: {'all hold' if not count else '1 breach' if count == 1 else f'{count} breaches'}")
     for breach in told.breaches[:MOST_SHOWN]:
         line(f"  {breach.subject} at {breach.sequence}: {breach.detail} (invariant {breach.invariant})")
     _more(len(told.breaches))
@@ -155,15 +156,14 @@ def _more(count: int) -> None:
         line(f"  and {count - MOST_SHOWN} more: -o json has them all")
 
 
-def _times(count: int) -> str:
-    return "all hold" if not count else f"{count} breaches"
-
-
 def _failure(told: Told) -> str:
     """What is wrong, in one line; and the most likely reason, where it is one of the reader's own."""
-    parts = [f"{len(told.breaches)} breaches of invariants"] if told.breaches else []
+    parts = []
+    if told.breaches:
+        parts.append("1 breach of an invariant" if len(told.breaches) == 1 else f"{len(told.breaches)} breaches")
     if told.different:
-        parts.append(f"{len(told.different)} decisions come out otherwise")
+        one = len(told.different) == 1
+        parts.append("1 decision comes out otherwise" if one else f"{len(told.different)} decisions come out otherwise")
     hint = (
         "; were the services' settings (STEER_CLUSTER_DOMAIN and its kin) other than these?" if told.different else ""
     )

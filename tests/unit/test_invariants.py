@@ -104,17 +104,20 @@ def deployment(replicas: int) -> Deployment:
     )
 
 
-def replica(id: str, slot: int = 0, desired: Desired = "run", node: str = "n1", **fields: Any) -> Put:
-    fields = {"deployment": "d1", "resources": SIZE, "run": RUN} | fields
+def replica(
+    id: str, slot: int = 0, desired: Desired = "run", node: str = "n1", deployment: str = "d1", run: RunSpec = RUN
+) -> Put:
     record = Assignment(
         workload=WorkloadRef(kind="environment", key="/".join(ENV)),
         release="1",
         desired=desired,
+        run=run,
+        config_hash=config_hash(run, SIZE),
+        deployment=deployment,
         slot=slot,
-        config_hash=config_hash(fields["run"], fields["resources"]),
+        resources=SIZE,
         created_at=START,
         drain_deadline=START + timedelta(seconds=30) if desired != "run" else None,
-        **fields,
     )
     return ASSIGNMENT, (node, id), record
 
