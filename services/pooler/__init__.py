@@ -9,8 +9,8 @@ that goes to another pool runs in the old one until it is ready in the new one, 
 functions one edit moves, at most as many pools of a namespace change at a time as one pool takes members.
 
 Where the parts are: `access` is the key of a pool, `assign` the policy, `state` the fold into what `world` holds,
-`workers` what is known of the hosts, `pools` what one pool should be, `hosting` what its worker runs, `view` whose turn
-it is, `functions` where one function is, `decide` the pass.
+`candidates` what is known of the functions, `workers` what is known of the hosts, `pools` what one pool should be,
+`hosting` what its worker runs, `view` whose turn it is, `functions` where one function is, `decide` the pass.
 
 Of the seed: `AccessHashOf` is `access.access_hash`, `KeyOf` is `access.key_of`, `ParsePool` and `PoolKey` are
 `parse_pool` and `PoolKey` there; `Assignment` is `assign.PoolAssignment`, `Assigner` the protocol there, and
