@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from shared.invariants.batches import BatchesAreWhole
 from shared.invariants.builds import BuildsAreSafe
 from shared.invariants.capacity import reservations_fit
+from shared.invariants.carrying import carried_functions_keep_a_worker
 from shared.invariants.deadlines import DeadlinesAreKept
 from shared.invariants.digest import RoutesAddUp
 from shared.invariants.endings import drained_before_stopped
@@ -12,6 +13,7 @@ from shared.invariants.logged import Breach, Logged
 from shared.invariants.moment import Check, Moment
 from shared.invariants.pools import pools_have_their_members
 from shared.invariants.replicas import desired_only_moves_on, no_more_than_wanted, one_incarnation_of_a_slot
+from shared.invariants.routing import routes_say_what_was_known
 from shared.invariants.serving import promoted_when_healthy, serves_on
 from shared.invariants.terms import TermsNeverGoBack
 from shared.invariants.view import View
@@ -33,6 +35,8 @@ def every_check() -> tuple[Check, ...]:
         promoted_when_healthy,
         drained_before_stopped,
         pools_have_their_members,
+        carried_functions_keep_a_worker,
+        routes_say_what_was_known,
     )
 
 
