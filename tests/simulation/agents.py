@@ -127,6 +127,9 @@ class Agent(Process):
         self._look_soon()
 
     def _healthy(self, name: str, replica: Replica) -> None:
+        if "loading" in replica.members.values():  # a pool host is up once nothing is loading
+            self._soon(0.2, name, partial(self._healthy, name))
+            return
         replica.healthy_since = self.wall()
         self._become(name, replica, "healthy")
         if self._random.random() < self._rates.exit:

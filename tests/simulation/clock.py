@@ -21,6 +21,15 @@ class Timeline:
         self._micros = 0
         self._queue: list[tuple[int, int, Action]] = []
         self._order = count()
+        self._server_ahead = timedelta()
+
+    @property
+    def server_now(self) -> datetime:
+        """What the clock of the log's server shows: it may jump ahead, never back."""
+        return self.now + self._server_ahead
+
+    def jump_server(self, seconds: float) -> None:
+        self._server_ahead += timedelta(seconds=seconds)
 
     @property
     def now(self) -> datetime:

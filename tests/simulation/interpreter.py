@@ -155,13 +155,8 @@ class Instance(Process, Generic[State]):
         assert stored.kind is not None
         if stored.kind.keeper == self.service.name:
             self._unreadable[stored.subject] = stored
-        if not self.loaded:
-            for earlier in reversed(self.log.versions_of(stored.subject)):
-                try:
-                    self._fold(self.log.read(earlier))
-                except (InvalidRecord, InvalidSubject):
-                    continue
-                break
+        if not self.loaded and (version := self.log.newest_readable(stored.subject)):
+            self._fold(version)
 
     def _caught_up(self) -> None:
         for version, _ in self.service.contradicted(self.state):

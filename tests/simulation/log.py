@@ -145,6 +145,15 @@ class Log:
             return version
         raise version
 
+    def newest_readable(self, subject: str) -> Version | None:
+        """What rules on a subject: its newest version that can be read."""
+        for stored in reversed(self.versions_of(subject)):
+            try:
+                return self.read(stored)
+            except (InvalidRecord, InvalidSubject):
+                continue
+        return None
+
     def record(self, kind: Kind, key: Key) -> BaseModel | None:
         """What stands on one subject now; None where it is deleted, unreadable, or nothing ever was."""
         sequence = self.last_of(kind.subject(*key))

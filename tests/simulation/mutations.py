@@ -133,6 +133,27 @@ MUTATIONS = (
         (f"{UNIT}/test_scheduler_deployments.py",),
     ),
     Mutation(
+        "routes lead to what drains",
+        (("services/routes/serving.py", '    if replica.desired != "run":\n', '    if replica.desired == "stop":\n'),),
+        (f"{UNIT}/test_routes_build.py",),
+    ),
+    Mutation(
+        "a pool lets its worker go too early",
+        (("services/scheduler/pools.py", "    if old and ready >= pool.desired:\n", "    if old:\n"),),
+        (f"{UNIT}/test_scheduler_pools.py",),
+    ),
+    Mutation(
+        "no wait for the proxies",
+        (
+            (
+                "services/scheduler/replace.py",
+                '    return "" if behind else f"routes version',
+                '    return f"routes version',
+            ),
+        ),
+        (f"{UNIT}/test_scheduler_replicas.py",),
+    ),
+    Mutation(
         "quarantine that drops",
         (("shared/runtime/repair.py", "        await self._copy(restoration)\n", ""),),
         (f"{INTEGRATION}/test_runtime_quarantine.py",),

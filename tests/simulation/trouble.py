@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from shared.model.assignment import Assignment
-from shared.subjects import ASSIGNMENT
+from shared.subjects import ASSIGNMENT, INSTANCE, NODE_STATUS
 
 from .agents import Agent
 from .build_workers import Workers
@@ -16,6 +16,7 @@ from .interpreter import Instance
 from .log import Log
 from .proxies import Proxy
 from .users import Users
+from .wire import Message
 
 
 class Trouble:
@@ -76,6 +77,7 @@ class Trouble:
                 self._cut_off_agent,
                 self._lose_machine,
                 self._jump_clock,
+                self._garble,
                 self._crash_proxy,
                 self._refuse,
                 *((self._crash_worker, self._cut_off_worker) if self._workers is not None else ()),
@@ -161,8 +163,18 @@ class Trouble:
             self._users.delete_node(agent.name)
 
     def _jump_clock(self, wait: float) -> None:
+        """That of a node, anywhere; or that of the log's server, ahead."""
+        if self._random.random() < 0.2:
+            self._timeline.jump_server(self._random.uniform(0, 40))
+            return
         agent = self._random.choice(self._agents)
         agent.clock_offset += timedelta(seconds=self._random.uniform(-60, 60))
+
+    def _garble(self, wait: float) -> None:
+        """A record of a machine that nobody can read lies over a good one, until the machine has something to say."""
+        kind = self._random.choice((INSTANCE, INSTANCE, ASSIGNMENT, NODE_STATUS))
+        if keys := sorted(self._log.current(kind)):
+            self._log.publish(Message(kind.subject(*self._random.choice(keys)), b'{"state": 3}'))
 
     def _crash_proxy(self, wait: float) -> None:
         proxy = self._random.choice(self._proxies)

@@ -73,7 +73,7 @@ class World:
     ) -> None:
         self.random = random = Random(seed)
         self.timeline = timeline = Timeline()
-        self.log = log = Log(lambda: timeline.now)
+        self.log = log = Log(lambda: timeline.server_now)
         self.mix = mix = mix or mixed(random)
         self.rates = rates = rates or _rates(random)
         three = random.random() < 0.5
@@ -165,9 +165,10 @@ class World:
             for sequence in self.log.last_per_subject(service.reads):
                 stored = self.log.get(sequence)
                 assert stored is not None
-                service.fold(state, self.log.read(stored))
-            service.attend(state, self.timeline.now)
-            plan = service.decide(state, self.timeline.now)
+                if version := self.log.newest_readable(stored.subject):
+                    service.fold(state, version)
+            service.attend(state, self.timeline.server_now)
+            plan = service.decide(state, self.timeline.server_now)
             for decision in plan.decisions:
                 if any(change.kind is not NOTICE for change in decision.changes):
                     raise Violation("7", f"{service.name} would do this after a restart: {decision.outcome}")
