@@ -51,6 +51,18 @@ def test_a_success_is_an_image_pinned_by_its_digest_and_frees_the_worker() -> No
     assert world.lease("w-0").token == "" and world.lease("w-0").idle_until == world.now + timedelta(seconds=600)
 
 
+def test_a_worker_is_given_on_in_the_pass_in_which_its_build_ends_whatever_else_was_marked() -> None:
+    """As a state that was just loaded would, which looks at everything: so it can be decided again."""
+    world = World()
+    world.worker(0)
+    first, second = world.build(1), world.build(2)
+    world.settle()
+    world.report("w-0", "succeeded")
+    world.step()
+    assert (world.status(first).state, world.status(second).state) == ("succeeded", "running")
+    assert world.lease("w-0").build == "/".join(second)
+
+
 def test_platforms_that_are_not_reported_are_those_that_were_asked_for() -> None:
     world = World()
     world.worker(0)

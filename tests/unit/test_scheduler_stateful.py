@@ -146,6 +146,20 @@ def test_it_waits_for_a_node_that_is_down_and_goes_on_when_it_is_back(world: Sta
     assert list(world.replicas()) == before
 
 
+def test_volumes_are_active_again_when_their_node_is_registered_again_though_nothing_may_run_there(
+    world: Stateful,
+) -> None:
+    pin = node_of(world)
+    world.publish(subjects.NODE_CONTROL, (pin,), NodeControl(drain=True))
+    world.publish(subjects.NODE, (pin,), None)
+    world.settle()
+    assert world.get(subjects.VOLUME_STATUS, (*ENV, "data"), VolumeStatus).state == "node_lost"
+    world.node(pin)
+    world.settle()
+    assert world.get(subjects.VOLUME_STATUS, (*ENV, "data"), VolumeStatus).state == "active"
+    assert not world.replicas()
+
+
 def test_only_an_operator_who_declares_the_node_lost_moves_it_without_its_confirmation(world: Stateful) -> None:
     pin = node_of(world)
     world.silenced = {pin}
