@@ -94,10 +94,10 @@ def test_a_group_is_taken_away_once_neither_this_configuration_nor_the_one_befor
 def test_a_group_that_was_written_by_half_is_looked_at_again(tmp_path: Path) -> None:
     files = Slots(tmp_path)
     files.write({"g": ("a:1",)}, anew=False)
-    (tmp_path / "g" / ".3.new").mkdir()
+    (tmp_path / "g" / "3.new").mkdir()
     with pytest.raises(OSError, match="3"):
         files.write({"g": ("b:1",)}, anew=False)
-    (tmp_path / "g" / ".3.new").rmdir()
+    (tmp_path / "g" / "3.new").rmdir()
     files.write({"g": ("a:1",)}, anew=False)
     assert written(tmp_path, "g") == ["a:1"] * 16
 

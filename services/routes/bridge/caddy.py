@@ -33,14 +33,15 @@ class Caddy:
             await self._load(rendered)
             return
         loaded = await self._has(rendered.mark)
-        anew = not loaded or not self._slots.has(self._marked)
+        anew = bool(self._marked) and not self._slots.has(self._marked)
         try:
             await asyncio.to_thread(self._slots.write, rendered.slots, anew=anew)
             if not loaded:
                 await self._load(rendered)
-                await asyncio.to_thread(self._slots.prune, rendered.slots)
             self._slots.close(mark)
             self._inside, self._marked = rendered.mark, mark
+            if not loaded:
+                await asyncio.to_thread(self._slots.prune, rendered.slots)
         except OSError as error:
             raise Refused(f"{self._slots.directory} cannot be written: {error}") from error
 
