@@ -63,6 +63,8 @@ class Slots:
 
     def _found(self, group: str, count: int) -> tuple[str, ...]:
         """What the files say, as a bridge before this one has left them; empty where there is none."""
+        if not (self.directory / group).is_dir():
+            return ("",) * count
         return tuple(self._read(self.directory / group / str(slot)) for slot in range(count))
 
     def _read(self, path: Path) -> str:
