@@ -13,6 +13,7 @@ from shared.invariants.logged import Breach, Logged
 from shared.invariants.moment import Check, Moment
 from shared.invariants.pools import pools_have_their_members
 from shared.invariants.replicas import desired_only_moves_on, no_more_than_wanted, one_incarnation_of_a_slot
+from shared.invariants.restores import RestoresRepeat
 from shared.invariants.routing import routes_say_what_was_known
 from shared.invariants.serving import promoted_when_healthy, serves_on
 from shared.invariants.terms import TermsNeverGoBack
@@ -27,6 +28,7 @@ def every_check() -> tuple[Check, ...]:
         RoutesAddUp(),
         BuildsAreSafe(),
         DeadlinesAreKept(),
+        RestoresRepeat(),
         desired_only_moves_on,
         reservations_fit,
         no_more_than_wanted,

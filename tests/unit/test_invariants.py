@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from shared import codec
 from shared.codec import config_hash
 from shared.invariants.checks import Checks, every_check
 from shared.invariants.logged import Breach, Logged
@@ -21,6 +22,7 @@ from shared.model.release import Release
 from shared.model.route import Routed
 from shared.model.run import Resources, RunSpec
 from shared.model.service import DecisionRecord
+from shared.runtime.encode import DELETE, OPERATION, RESTORES, SERVICE
 from shared.service import Version
 from shared.subjects import (
     ACTIVE,
@@ -347,3 +349,52 @@ def test_a_pool_has_at_most_its_limit_and_whoever_is_placed_in_it(put: Callable[
     assert log.breaches == []
     at = log.store(put())
     assert [each[:2] for each in log.broken] == [("pools", at)]
+
+
+# -- what was rejected --------------------------------------------------------------------------------------------------
+
+GOOD = codec.encode(Environment())
+OTHER_GOOD = codec.encode(Environment(replicas=Replicas(min=3)))
+
+
+def answered(history: Sequence[bytes], restores: int, body: bytes) -> list[Breach]:
+    """A record's bodies, `{` those that cannot be read, and then what the scheduler answers; an empty body deletes."""
+    checks, subject = Checks(every_check()), ENVIRONMENT.subject(*ENV)
+    headers = {SERVICE: "scheduler", RESTORES: str(restores)} | ({} if body else {OPERATION: DELETE})
+    messages = [*((text, {}) for text in history), (body, headers)]
+    breaches = []
+    for sequence, (text, carried) in enumerate(messages, start=1):
+        record = codec.decode(ENVIRONMENT, ENV, text) if text not in (b"{", b"") else None
+        version = None if text == b"{" else Version(ENVIRONMENT, ENV, sequence, record, START)
+        breaches += checks.take([Logged(sequence, START, subject, carried, text, version)])
+    return breaches
+
+
+@pytest.mark.parametrize(
+    ("history", "restores", "body"),
+    [
+        ((GOOD, b"{"), 1, GOOD),
+        ((GOOD, OTHER_GOOD, b"{", b"{"), 2, OTHER_GOOD),
+        ((b"{",), 0, b""),
+        ((GOOD, OTHER_GOOD), 1, GOOD),  # the second was refused for what it says
+    ],
+)
+def test_the_last_good_version_rules_again(history: Sequence[bytes], restores: int, body: bytes) -> None:
+    assert answered(history, restores, body) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "restores", "body"),
+    [
+        ((GOOD, OTHER_GOOD, b"{"), 1, GOOD),
+        ((GOOD, b"{"), 1, OTHER_GOOD),
+        ((GOOD, b"{"), 0, b""),
+        ((b"{",), 0, GOOD),
+    ],
+    ids=["an older one", "another than it says", "none, though there is one", "one that never was"],
+)
+def test_an_answer_that_is_not_the_last_good_version_is_found(
+    history: Sequence[bytes], restores: int, body: bytes
+) -> None:
+    (breach,) = answered(history, restores, body)
+    assert (breach.invariant, breach.sequence) == ("11", len(history) + 1)
