@@ -47,6 +47,7 @@ DECLARATIONS: tuple[Config, ...] = (
         "description": "the world and its history",
         "subjects": world_subjects(),
         "max_msgs_per_subject": -1,
+        "discard": "new",  # whoever caps it all the same has writes refused, and no version dropped
         "allow_atomic": True,
         "allow_direct": True,
         "deny_delete": True,

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from shared import subjects
 from shared.model.service import Term
 from shared.runtime import records
 from shared.runtime.bus import Bus
+from shared.runtime.embedded import free_port
 from tests.faults.waiting import until
 from tests.integration.running import stop_process
 
@@ -26,6 +28,7 @@ class Instance:
     service: str
     log: Path
     process: asyncio.subprocess.Process
+    metrics_port: int
 
     @property
     def runs(self) -> bool:
@@ -33,6 +36,18 @@ class Instance:
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")
+
+    async def leads(self) -> bool:
+        """Whether it says of itself that it decides."""
+        metrics = await asyncio.to_thread(self._metrics)
+        return f'steer_leader{{service="{self.service}"}} 1.0\n'.encode() in metrics
+
+    def _metrics(self) -> bytes:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=1) as answer:
+                return bytes(answer.read())
+        except OSError:
+            return b""
 
     async def pause(self) -> None:
         await stop_process(self.process.pid)
@@ -62,25 +77,27 @@ class Services:
             await self.leader(bus, name)
 
     async def add(self, service: str, *, environment: dict[str, str] | None = None) -> Instance:
+        port = free_port()
         log = self._folder / f"{service}-{len(self.instances)}.log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", f"services.{service}"),
                 cwd=ROOT,
-                env=self._environment | (environment or {}),
+                env=self._environment | {"STEER_METRICS_PORT": str(port)} | (environment or {}),
                 stdout=output,
                 stderr=output,
             )
-        self.instances.append(Instance(service, log, process))
+        self.instances.append(Instance(service, log, process, port))
         return self.instances[-1]
 
     async def leader(self, bus: Bus, service: str) -> Instance:
-        """The running instance that has opened the newest term; waits for one."""
+        """The running instance that has opened the newest term, and decides; waits for one."""
 
         async def found() -> Instance | None:
             term = await term_of(bus, service)
             here = (each for each in self.instances if each.runs and each.service == service)
-            return next((each for each in here if term and f"-{each.process.pid}-" in term.holder), None)
+            newest = next((each for each in here if term and f"-{each.process.pid}-" in term.holder), None)
+            return newest if newest is not None and await newest.leads() else None
 
         instance = await until(found, f"{service} is led")
         assert isinstance(instance, Instance)

@@ -155,7 +155,7 @@ async def the_log_is_full(on: Scene) -> None:
     before = _told(on)
     used = int((await api(on.bus, f"STREAM.INFO.{STREAM}"))["state"]["bytes"])
     with on.inject("the log's stream has reached its max_bytes", "publishing is refused"):
-        await _limited(on.bus, {**config, "discard": "new", "max_bytes": used + 4096})
+        await _limited(on.bus, {**config, "max_bytes": used + 4096})
         await _services_say_that_they_wait(on, before)
         await _limited(on.bus, config)
         await on.acknowledged_again()

@@ -38,7 +38,7 @@ async def test_a_log_that_has_reached_its_size_refuses_and_the_service_says_so_w
     one = await start()
     await eventually(lambda: one.leading)
     found = await api(bus, f"STREAM.INFO.{STREAM}")
-    small = {**found["config"], "discard": "new", "max_bytes": found["state"]["bytes"] + 8_000}
+    small = {**found["config"], "max_bytes": found["state"]["bytes"] + 8_000}
     await api(bus, f"STREAM.UPDATE.{STREAM}", small)
     with capture_logs() as lines:
         await ask(bus, KEY, 40)
