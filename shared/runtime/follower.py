@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 SILENCE_SECONDS = 2.0
 LONGEST_ABSENCE_SECONDS = 12 * 3600
-BATCH_MESSAGES = 2000
+BATCH_MESSAGES = 500
 PENDING_MESSAGES = 512 * 1024
 RETRY_SECONDS = (0.05, 2.0)
 
@@ -92,8 +92,10 @@ class Follower:
         self._task = asyncio.create_task(self._keep_following(), name=f"follow {self._stream}")
 
     async def next(self, timeout: float | None) -> list[Message] | Restarted:  # noqa: ASYNC109 - a quiet log is no error
-        """The next batch, at most 2,000 messages. Empty at the timeout, after `poke`, and when the load just ended."""
+        """The next batch, at most 500 messages. Empty at the timeout, after `poke`, and when the load just ended."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        if self._queue:
+            await asyncio.sleep(0)  # in a flood there is always more to read, and others have to come to their turn
         while True:
             if self._restarted:
                 self._restarted = False

@@ -11,10 +11,12 @@ It saves the standbys from opening terms against each other; correctness rests o
 """
 
 import asyncio
+import base64
 import contextlib
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 import nats.errors
 import orjson
@@ -105,7 +107,12 @@ class Lease:
         before = monotonic()
         revision = await self._write(self._body(), self._revision, {"Nats-TTL": str(self._ttl)})
         if revision is None:
-            self._lose("somebody else has taken it")
+            # Or an earlier renewal has landed whose answer came too late: then this holder goes on from there.
+            own = await self._own_revision()
+            if own is None:
+                self._lose("somebody else has taken it")
+            else:
+                self._revision = own
             return 0.0
         self._revision, self._deadline = revision, before + TTL_SHARE * self._ttl
         return self._ttl / RENEWALS
@@ -179,14 +186,25 @@ class Lease:
         if self._free:
             self._look.set()
 
-    async def _poll(self) -> None:
+    async def _own_revision(self) -> int | None:
+        """The revision of the key where its last version is a write of this holder, else None."""
+        message = await self._last()
+        ours = message is not None and base64.b64decode(message.get("data", "")) == self._body()
+        return int(message["seq"]) if message is not None and ours else None
+
+    async def _last(self) -> dict[str, Any] | None:
         try:
             found = await api(self._bus, f"STREAM.MSG.GET.{STREAM_NAME}", {"last_by_subj": self._subject}, within=1.0)
         except ApiError as error:
             if error.code != NO_MESSAGE:
                 raise
+            return None
+        last: dict[str, Any] = found["message"]
+        return last
+
+    async def _poll(self) -> None:
+        message = await self._last()
+        if message is None:
             self._revision, self._free = 0, True
-            return
-        message = found["message"]
-        if int(message["seq"]) >= self._revision and not message.get("data"):
+        elif int(message["seq"]) >= self._revision and not message.get("data"):
             self._revision, self._free = int(message["seq"]), True

@@ -7,8 +7,10 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
 import pytest
 from nats.aio.transport import TcpTransport
 
@@ -21,7 +23,7 @@ from shared.runtime.bus import Bus
 from shared.runtime.commit import Committer
 from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.encode import outgoing
-from shared.runtime.follower import Follower, Restarted
+from shared.runtime.follower import Follower, Message, Restarted
 from shared.runtime.jetstream import api
 from shared.runtime.lease import STREAM_NAME, Lease
 from shared.runtime.settings import Settings
@@ -31,6 +33,7 @@ from shared.service import Change
 from shared.subjects import LEASE_BUCKET, NODE_CONTROL, STREAM
 from tests.integration.running import Start, ask, eventually, loaded, received, stop_process
 
+EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 KEY = ("shop", "web", "production")
 LEASE_SUBJECT = f"$KV.{LEASE_BUCKET}.scheduler"
 
@@ -68,6 +71,24 @@ async def test_trap_1_a_lease_that_was_renewed_still_expires_after_a_crash(bus: 
 
     await eventually(expired)
     assert not lease.held
+
+
+async def test_trap_1_a_renewal_that_landed_though_its_answer_was_late_does_not_cost_the_lease(bus: Bus) -> None:
+    lost: list[bool] = []
+    lease = Lease(bus, "scheduler", "one", 1, lambda: lost.append(not lease.held))
+    async with tried(lease):
+        await eventually(lambda: lease.held)
+        unheard = await bus.request(LEASE_SUBJECT, lease._body(), {"Nats-TTL": "1"})
+        landed = int(orjson.loads(unheard.data)["seq"])
+
+        async def renewed() -> bool:
+            return int((await last_of_the_key(bus))["seq"]) >= landed + 2
+
+        await eventually(renewed)
+        assert lease.held
+        assert lost == [False]
+        await bus.request(LEASE_SUBJECT, b'{"holder": "two"}', {"Nats-TTL": "60"})
+        await eventually(lambda: lost == [False, True])
 
 
 async def test_trap_2_an_expired_lease_is_taken_over_from_its_marker(bus: Bus) -> None:
@@ -163,6 +184,21 @@ async def test_trap_4_a_client_whose_connection_is_cut_while_it_closes_says_that
     with contextlib.suppress(OSError):
         await bus.nc.close()
     assert bus.closed.is_set()
+
+
+async def test_a_reader_with_much_to_read_lets_others_come_to_their_turn(bus: Bus) -> None:
+    follower = Follower(bus, [NODE_CONTROL.subject_filter])
+    for sequence in range(1, 2001):
+        follower.put(Message("steer.node_control.n1", sequence, EPOCH, None, b""))
+    turns: list[int] = []
+    read = 0
+    while read < 2000:
+        asyncio.get_running_loop().call_soon(turns.append, read)
+        batch = await follower.next(1)
+        assert not isinstance(batch, Restarted)
+        assert turns[-1] == read
+        read += len(batch)
+    assert len(turns) > 1
 
 
 async def test_trap_5_nothing_to_read_is_an_empty_batch_and_no_error(bus: Bus) -> None:
