@@ -20,9 +20,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/steer demo
 
-# What fails side by side is run once more by itself: some tests start eight processes on what may be two cores.
+# Many tests wait for processes most of their time, so there is one worker more than two cores have work for.
 test: $(VENV)/.ready
-	$(BIN)/pytest -n 3 || $(BIN)/pytest --last-failed --last-failed-no-failures=none
+	$(BIN)/pytest -n 3 --dist worksteal
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ from shared.runtime import tasks
 from shared.runtime.bus import Bus
 from shared.runtime.follow import RouteVersion, follow_routes, match
 
-REQUEST_SECONDS = 2.0
+REQUEST_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
 ATTEMPTS = 3
 
