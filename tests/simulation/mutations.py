@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("services", "shared", "tests", "pyproject.toml", "README.md")
-SEEDS = ("-m", "tests.simulation", "--seeds", "12", "--until-one-fails")
+SEEDS = ("-m", "tests.simulation", "--seeds", "12", "--jobs", "1", "--until-one-fails")
 UNIT, INTEGRATION = "tests/unit", "tests/integration"
 
 
