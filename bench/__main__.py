@@ -6,6 +6,7 @@ Exits with 1 where a figure misses what it must reach; a quick run gives no verd
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -66,8 +67,10 @@ def main(
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     rows: list[Row] = []
     for name in only or GROUPS:
+        begun = monotonic()
         with console.status(f"measuring: {name}"):
             rows.extend(_measured(name, Options(quick)))
+        console.print(f"[dim]{name}: {monotonic() - begun:.0f} s[/]")
     console.print(table(rows, quick))
     write(RESULTS, rows)
     missed = [row.figure for row in rows if isinstance(row, Figure) and row.met is False]

@@ -1,7 +1,8 @@
 """How much memory each service holds of a cluster at rest, against the bytes of the records that it reads.
 
-All four run as processes of their own, and have heard the heartbeats of all nodes, with what each replica uses. What one
-record takes is what exceeds the same process on an empty log.
+All four run as processes of their own, and have heard the heartbeats of all nodes, with what each replica uses. Of that
+world pooler and builder read little, so each has a second row with functions and builds. What one record takes is what
+exceeds the same process on an empty log.
 """
 
 import asyncio
@@ -49,28 +50,30 @@ class Held:
 
 
 def run(options: Options) -> Iterable[Row]:
-    empty = uvloop.run(_resting([], 0))
     nodes, replicas, hosts = options.size(5000, 500), options.size(100_000, 5000), options.size(10_000, 500)
-    heard = options.size(HEARD_SECONDS, 3)
-    full = uvloop.run(_resting([*settled(nodes, replicas).log, *domains(hosts)], heard))
-    small = uvloop.run(_resting([*settled(nodes // 10, replicas // 10).log, *domains(hosts // 10)], heard))
+    full = _world(nodes, replicas, hosts, options)
     size = f"{nodes:,} nodes, {replicas:,} assignments, {hosts:,} hosts"
     for name in SERVICES:
         yield _row(name, full[name], size)
+    functions, builds = options.size(100_000, 2000), options.size(10_000, 200)
+    others = uvloop.run(_others(functions, builds))
+    theirs = f"{functions:,} functions, {builds:,} queued builds"
+    for name in ("pooler", "builder"):
+        yield _row(name, others[name], theirs)
+    if options.quick:
+        return
+    empty = uvloop.run(_resting([], 0))
+    small = _world(nodes // 10, replicas // 10, hosts // 10, options)
+    small_others = uvloop.run(_others(functions // 10, builds // 10))
     for name in ("scheduler", "routes"):
         yield _growth(name, full, small, empty, size)
-    yield from _doers(options, empty)
-
-
-def _doers(options: Options, empty: Mapping[str, Held]) -> Iterator[Row]:
-    """Of that world pooler and builder read little: this is theirs."""
-    function_count, build_count = options.size(100_000, 2000), options.size(10_000, 200)
-    full = uvloop.run(_others(function_count, build_count))
-    small = uvloop.run(_others(function_count // 10, build_count // 10))
-    size = f"{function_count:,} functions, {build_count:,} queued builds"
     for name in ("pooler", "builder"):
-        yield _row(name, full[name], size)
-        yield _growth(name, full, small, empty, size)
+        yield _growth(name, others, small_others, empty, theirs)
+
+
+def _world(nodes: int, replicas: int, hosts: int, options: Options) -> Mapping[str, Held]:
+    log = [*settled(nodes, replicas).log, *domains(hosts)]
+    return uvloop.run(_resting(log, options.size(HEARD_SECONDS, 3)))
 
 
 def _row(name: str, held: Held, size: str) -> Figure:
