@@ -32,6 +32,13 @@ Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
 Text = Annotated[str, StringConstraints(max_length=4096)]
 
 
+_set_dict, _set_fields_set, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+"""What a model consists of, set past the model, which is frozen: by its slots, as setting by name takes twice as long."""
+
+
 class _Value(BaseModel):
     def replaced(self, **changes: Any) -> Self:
         """A copy with some fields changed, which are trusted: `model_copy` at a tenth of its cost.
@@ -39,10 +46,10 @@ class _Value(BaseModel):
         Which fields were set is not kept: nothing asks for it.
         """
         copy = self.__class__.__new__(self.__class__)
-        object.__setattr__(copy, "__dict__", {**self.__dict__, **changes})
-        object.__setattr__(copy, "__pydantic_fields_set__", self.__pydantic_fields_set__)
-        object.__setattr__(copy, "__pydantic_extra__", None)
-        object.__setattr__(copy, "__pydantic_private__", None)
+        _set_dict(copy, {**self.__dict__, **changes})
+        _set_fields_set(copy, self.__pydantic_fields_set__)
+        _set_extra(copy, None)
+        _set_private(copy, None)
         return copy
 
 
