@@ -288,7 +288,8 @@ async def snapshot(whole: Whole) -> Path:
     async def complete() -> Path | None:
         rows = await whole.steer("snapshots", NAME, "data")
         found = [row for row in rows if row["id"] == f"r-{request}" and row["order"]["state"] == "complete"]
-        return Path(found[0]["report"]["location"]) if found else None
+        # Order and report are read one after the other: the report may be the one before.
+        return Path(location) if found and (location := found[0]["report"]["location"]) else None
 
     path: Path = await eventually(complete, WAIT_SECONDS)
     return path
