@@ -18,7 +18,7 @@ from shared import subjects
 
 MOST_PERCENT = 10.0
 NODES, REPLICAS, HOSTS = 5000, 100_000, 10_000
-PLAIN_SECONDS, FULL_SECONDS = 30, 600
+PLAIN_SECONDS, FULL_SECONDS = 20, 600
 HEARD_SECONDS = 12
 """Let the first round of heartbeats pass: it wakes every node that has just been loaded."""
 

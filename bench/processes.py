@@ -1,6 +1,7 @@
 """A real server and real processes of the services, for the figures that go through the log."""
 
 import asyncio
+import gc
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -109,7 +110,9 @@ async def _beat(bus: Bus, nodes: list[str], interval_seconds: float) -> None:
 
 @asynccontextmanager
 async def stage() -> AsyncIterator[Stage]:
-    """A fresh server and an empty log."""
+    """A fresh server and an empty log. The collector leaves alone what there is: a history of a large cluster would cost
+    a tenth of a second whenever it looks."""
+    gc.freeze()
     with tempfile.TemporaryDirectory(prefix="steer-bench-") as name:
         folder = Path(name)
         server = EmbeddedServer()
@@ -125,3 +128,4 @@ async def stage() -> AsyncIterator[Stage]:
             yield found
         finally:
             await found.close()
+            gc.unfreeze()
