@@ -115,6 +115,7 @@ async def test_a_bridge_that_is_new_leaves_alone_what_is_in_force(edge: Edge) ->
 
 
 async def test_a_session_sticks_to_its_endpoint_while_others_come_and_go(edge: Edge) -> None:
+    """For which such a host has its addresses in the configuration."""
     sticky = PLAIN.model_copy(update={"sticky_sessions": True})
     async with (
         edge.running(),

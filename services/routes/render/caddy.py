@@ -46,7 +46,7 @@ def render(routes: Routes, options: Options = Options()) -> Rendered:  # noqa: B
         left_out=(*planned.left_out, *_left_out(planned)),
         environments=environments,
         mark=mark,
-        slots={group(site): _addresses(site.endpoints) for site in served} if options.slots else {},
+        slots={group(site): _addresses(site.endpoints) for site in served if _slotted(site, options)},
     )
 
 
@@ -164,10 +164,14 @@ def _proxy(addresses: Sequence[str], policy: Json, *, flush: bool = False) -> Js
 
 
 def _dialled(site: Site, options: Options) -> tuple[str, ...]:
-    if not options.slots:
+    if not _slotted(site, options):
         return _addresses(site.endpoints)
     where = f"{options.slots}/{group(site)}"
     return tuple(f"{{file.{where}/{slot}}}" for slot in range(slots(len(site.endpoints))))
+
+
+def _slotted(site: Site, options: Options) -> bool:
+    return bool(options.slots) and not site.middleware.sticky_sessions
 
 
 def _addresses(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:

@@ -6,8 +6,11 @@ whose request it has not read by then. So what changes all the time is kept out 
 policies or certificates is a new configuration.
 
 A group belongs to one site as it is: with other middleware or for another environment it has another name, so that an
-endpoint never serves under a policy that is not its own. A group has at least twice as many slots as endpoints, up to
-eight times; a slot keeps its endpoint while it can, so that a sticky session, which is bound to a slot, stays.
+endpoint never serves under a policy that is not its own. A group has 16 slots, or four times as many until there are two
+for each endpoint; a slot keeps its endpoint while it can, so that few files change.
+
+Sites with sticky sessions have no slots: Caddy binds a session to an upstream as it is written, and a slot may be another
+endpoint's tomorrow. Their sessions stay with their replicas, and their endpoint changes are new configurations.
 """
 
 from collections import Counter
