@@ -1,15 +1,16 @@
 """The bridge's two proxies, real: what they take, what they refuse, what they say of their load; and `steer routes`."""
 
-import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from services.routes.bridge.__main__ import main
 from services.routes.bridge.bridge import Proxy, Refused
 from services.routes.bridge.caddy import Caddy
 from services.routes.bridge.haproxy import HAProxy
@@ -117,11 +118,20 @@ async def test_steer_routes_renders_what_is_in_force(
     assert refused.code == 2 and "--certificates" in refused.err
 
 
-async def test_a_bridge_that_is_told_nonsense_says_what(tmp_path: Path) -> None:
-
-    told = ("--proxy", "haproxy", "--name", "edge-1", "--config", str(tmp_path / "x"))
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.routes.bridge", *told), stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await asyncio.wait_for(child.communicate(), 30)
-    assert child.returncode == 2 and b"HAProxy needs --config, --socket" in said
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (("haproxy", "--config", "/x"), "HAProxy needs --config, --socket, and --master or --pid-file"),
+        (("haproxy", "--https", ":443"), "--https needs --certificates with HAProxy"),
+        (("haproxy", "--http", "fd/3"), "--http 'fd/3': not host:port"),
+        (("caddy", "--admin", "unix//run/../x}"), "--admin 'unix//run/../x}': not host:port"),
+        (("caddy", "--slots", "run/slots"), "--slots 'run/slots': not an absolute path"),
+        (("caddy", "--slots", "/run/{env.HOME}"), "--slots '/run/{env.HOME}': not an absolute path"),
+        (("caddy", "--internal", "inside"), "--internal 'inside': not host:port"),
+    ],
+)
+def test_a_bridge_that_is_told_nonsense_says_what(told: tuple[str, ...], said: str) -> None:
+    command = typer.Typer()
+    command.command()(main)
+    ended = CliRunner().invoke(command, ["--name", "edge-1", "--proxy", *told])
+    assert ended.exit_code == 2 and said in ended.stderr
