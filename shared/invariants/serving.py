@@ -21,7 +21,8 @@ def serves_on(moment: Moment) -> Iterator[Breach]:
         if old is None or old.desired != "run" or _still_runs(version) or old.run.volumes:
             continue
         at, workload = moment.read(version), tuple(old.workload.key.split("/"))
-        if view.serving(workload) != old.deployment or not view.healthy(version.key, at):
+        # A pool may go back to an earlier signature while the scheduler still takes the replicas of that one away.
+        if {view.serving(workload), view.serving(workload, at)} != {old.deployment} or not view.healthy(version.key, at):
             continue
         left = _healthy(moment, workload, old.deployment, at)
         wanted = min(view.desired(workload), view.desired(workload, at))

@@ -342,6 +342,31 @@ def _placed(name: str) -> Put:
     return PLACEMENT, ("shop", name), PoolPlacement(pooled=True, pool="python/main/all")
 
 
+def test_a_pool_that_returns_to_an_earlier_signature_is_not_held_against_who_had_read_of_the_later_one() -> None:
+    log = Log()
+    log.node()
+    kind, key, pool = _pool("f")
+    assert isinstance(pool, Pool)
+    later = pool.replaced(signature="b" * 64)
+    log.store((kind, key, pool))
+    for name, signature in (("old", pool.signature), ("new", later.signature)):
+        _, replica_key, record = replica(name, deployment=signature[:16])
+        assert isinstance(record, Assignment)
+        of_pool = record.replaced(workload=WorkloadRef(kind="pool", key="/".join(key)))
+        log.store((kind, key, pool if name == "old" else later))
+        log.store((ASSIGNMENT, replica_key, of_pool))
+        log.store(report(name, "healthy"))
+        if name == "old":
+            drained = of_pool.replaced(desired="drain")
+    read = log.sequence
+    log.store((kind, key, pool))
+    log.store((ASSIGNMENT, ("n1", "old"), drained), read=read)
+    assert log.breaches == []
+    log.store((kind, key, later))
+    log.store((ASSIGNMENT, ("n1", "new"), of_pool.replaced(desired="drain")), read=log.sequence)
+    assert [breach.invariant for breach in log.breaches] == ["4"]
+
+
 @pytest.mark.parametrize("put", [lambda: _pool("a", "b"), lambda: _placed("c")], ids=["too many", "not a member"])
 def test_a_pool_has_at_most_its_limit_and_whoever_is_placed_in_it(put: Callable[[], Put]) -> None:
     log = Log()
