@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from services.pooler.access import PoolKey
 from services.pooler.assign import MAX_TOGETHER
-from services.pooler.functions import decide_function, inside_of, is_simply_in
+from services.pooler.functions import decide_function, inside_of, is_simply_in, rejection_of
 from services.pooler.pools import plan_of
 from services.pooler.view import PoolPlan, View
 from services.pooler.world import SERVICE, Look, State, Target
@@ -153,17 +153,22 @@ class _Pass:
 
 def _let_in(view: View, plan: PoolPlan, functions: Collection[Key]) -> tuple[list[Change], list[Key]]:
     """The placements of new functions that find a place at once: there is no more to be said of them. And who is left, of
-    whom more may have to be said: whoever is neither new nor simply in the pool, as before."""
-    members, here, placements = set(plan.members), str(plan.key), view.state.placements
+    whom more may have to be said: whoever is neither new, nor simply in the pool, nor rejected, as before."""
+    placements, here = view.state.placements, str(plan.key)
+    members, coming = set(plan.members), {*plan.queued, *plan.soon}
     placed: list[Change] = []
     others: list[Key] = []
     for function in functions:
-        version = placements.get(function)
-        if function[1] not in members:
-            others.append(function)
-        elif version is None:
-            placed.append(Change(subjects.PLACEMENT, function, inside_of(view, plan.key)))
-        elif not is_simply_in(here, cast(PoolPlacement, version.record)):
+        version, name = placements.get(function), function[1]
+        if version is None:
+            if name in members:
+                placed.append(Change(subjects.PLACEMENT, function, inside_of(view, plan.key)))
+            else:
+                others.append(function)
+        elif name in members:
+            if not is_simply_in(here, cast(PoolPlacement, version.record)):
+                others.append(function)
+        elif name in coming or plan.hold or version.record != rejection_of(view, plan)[0]:
             others.append(function)
     return placed, others
 

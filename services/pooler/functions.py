@@ -88,14 +88,18 @@ def _verdict(view: View, function: Key, present: PoolPlacement | None) -> Verdic
         return _queued(view, function, wanted, present, plan)
     if plan.hold or name in plan.soon:
         return Verdict(present)
-    if wanted not in view.rejections:
-        view.rejections[wanted] = _rejection(view, wanted, plan)
-    placement, reasons = view.rejections[wanted]
+    placement, reasons = rejection_of(view, plan)
     return Verdict(placement, f"rejected: {placement.reason}", reasons, waits=True)
 
 
-def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> tuple[PoolPlacement, Mapping[str, Any]]:
+def rejection_of(view: View, plan: PoolPlan) -> tuple[PoolPlacement, Mapping[str, Any]]:
     """Why a pool takes nobody else: the same for all who declare it and are not in it."""
+    if plan.key not in view.rejections:
+        view.rejections[plan.key] = _rejection(view, plan.key, plan)
+    return view.rejections[plan.key]
+
+
+def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> tuple[PoolPlacement, Mapping[str, Any]]:
     limit = view.state.policy(wanted.namespace).limit
     if plan.unknown_runtime:
         reason = f"runtime {wanted.runtime}: there is no Runtime of that name"
