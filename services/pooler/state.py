@@ -27,7 +27,7 @@ def fold(state: State, version: Version) -> None:
     """Put one version of one record into the state. Total and idempotent; ignores what the pooler does not read."""
     kind, key, sequence, record, _, _ = version
     take = _FOLDS.get(kind)
-    if take is None:
+    if take is None or (take is _fold_own and key[0] != SERVICE):
         return
     if sequence > state.sequence:  # noqa: PLR1730 - once for every record: `max` takes four times as long
         state.sequence = sequence
@@ -112,8 +112,6 @@ def _mark_if_let_go(state: State, function: Key) -> None:
 def _fold_own(state: State, version: Version, old: Version | None) -> None:
     """A decision or a notice of our own says nothing new, but goes with the key that it speaks of."""
     match version.key:
-        case (service, *_) if service != SERVICE:
-            return
         case (_, "function", namespace, name) if (namespace, name) not in state.functions:
             state.mark_function((namespace, name))
         case (_, _, namespace, runtime, worker, access):

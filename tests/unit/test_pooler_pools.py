@@ -14,6 +14,7 @@ from shared.errors import SteerError
 from shared.model.function import Function, FunctionAccess, Pooling
 from shared.model.pool import Pool
 from shared.model.run import Resources
+from shared.model.service import DecisionRecord
 from tests.unit.pooler_world import HOST, MAIN, NO_ACCESS, NS, World, main
 
 
@@ -484,3 +485,12 @@ def test_a_dry_run_says_where_a_function_would_be() -> None:
     assert elsewhere == {"pool": str(granted("group/x")), "pooled": True, "rejected": False, "reason": ""}
     with pytest.raises(SteerError, match="handler"):
         QUERIES["place"](it.state, ask | {"function": {}}, it.now)
+
+
+def test_what_another_service_decided_is_no_matter() -> None:
+    it = world("a")
+    before = it.state.sequence
+    record = DecisionRecord(read_sequence=1, now=it.now, outcome="placed")
+    it.publish(subjects.DECISION, ("scheduler", "pool", *main()), record)
+    assert it.state.sequence == before and it.settle() == []
+    assert ("scheduler", "pool", *main()) not in it.state.tables[subjects.DECISION]
