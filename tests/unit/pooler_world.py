@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from services.pooler.access import PoolKey
+from services.pooler.access import PoolKey, pool_of
 from services.pooler.decide import decide
 from services.pooler.state import fold, settle
 from services.pooler.world import SERVICE, State
@@ -188,3 +188,17 @@ class World:
 
 def main(access: str = NO_ACCESS) -> PoolKey:
     return PoolKey(NS, "python", "main", access)
+
+
+def world(*names: str, **fields: Any) -> World:
+    """A runtime, and these functions in one pool that runs."""
+    it = World()
+    it.runtime()
+    it.functions(*names, **fields)
+    it.cooperate()
+    return it
+
+
+def granted(*grants: str) -> PoolKey:
+    function = Function(runtime="python", handler="m.h", artifact="a", pooling=Pooling(worker="main"))
+    return pool_of(NS, "x", function, FunctionAccess(grants=grants))
