@@ -1,5 +1,6 @@
 """The bridge's two proxies, real: what they take, what they refuse, what they say of their load; and `steer routes`."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -79,6 +80,28 @@ async def test_a_proxy_has_what_it_took_and_keeps_it_when_it_refuses_something(k
         counts = await proxy.counts()
         name = next(iter(FORMATS[kind](table([route(SHOP, "", "127.0.0.1:1")]), options).environments))
         assert counts[name].requests >= 1
+
+
+@pytest.mark.skipif(program("haproxy") is None, reason="haproxy is not installed")
+async def test_haproxy_is_reloaded_for_another_configuration_only(tmp_path: Path) -> None:
+    async with running("haproxy", tmp_path) as (proxy, options):
+        assert isinstance(proxy, HAProxy)
+        pids = []
+        for number, routes in enumerate(([], [], [route(SHOP)], [route(SHOP)]), 1):
+            mark = f"steer-{number}-abc"
+            await proxy.apply(FORMATS["haproxy"](table(routes), replace(options, mark=mark)), mark)
+            assert await proxy.serves(mark) and not await proxy.serves(f"steer-{number - 2}-abc")
+            reader, writer = await asyncio.open_unix_connection(tmp_path / "stats.sock")
+            writer.write(b"show info\n")
+            pids.append(next(line for line in (await reader.read()).splitlines() if line.startswith(b"Pid:")))
+            writer.close()
+        assert pids[0] == pids[1] != pids[2] == pids[3]
+
+        another = HAProxy(proxy.config, proxy.socket, proxy.master, program=proxy.program)
+        await another.apply(FORMATS["haproxy"](table([]), replace(options, mark="steer-9-abc")), "steer-9-abc")
+        assert not await proxy.serves("steer-4-abc")
+        await proxy.apply(FORMATS["haproxy"](table([route(SHOP)]), replace(options, mark="steer-4-abc")), "steer-4-abc")
+        assert await proxy.serves("steer-4-abc")
 
 
 @pytest.mark.parametrize("kind", [installed("caddy"), installed("haproxy")])

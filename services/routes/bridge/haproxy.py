@@ -2,6 +2,7 @@
 
 The file is checked before, so that a bad one never replaces a good one. The new worker has the mark of the version in
 its description; it answers on the statistics socket, which the master hands over with the listeners, once it serves.
+A version that is the same configuration as the one in force, but for its mark, is no reason for a reload.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from services.routes.bridge.bridge import Refused
@@ -22,7 +24,7 @@ ASK_SECONDS = 5.0
 LOOK_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HAProxy:
     """`config` is the file that the master reads, `socket` that of the statistics.
 
@@ -35,8 +37,22 @@ class HAProxy:
     pid_file: Path | None = None
     program: str = "haproxy"
     pause_seconds: float = 0.5
+    _content: bytes = b""
+    _marks: tuple[str, str] = ("", "")
+    """The digest of what is in force without its mark; the mark of the version, and the one inside the configuration."""
 
     async def apply(self, rendered: Rendered, mark: str) -> None:
+        content = sha256(rendered.body.replace(mark, "").encode()).digest()
+        if content != self._content or await self._inside() != self._marks[1]:
+            await self._replace(rendered, mark)
+            self._marks = (mark, mark)
+        self._content, self._marks = content, (mark, self._marks[1])
+
+    async def serves(self, mark: str) -> bool:
+        inside = self._marks[1] if mark == self._marks[0] else mark
+        return await self._ask_inside() == inside
+
+    async def _replace(self, rendered: Rendered, mark: str) -> None:
         new = self.config.with_name(f".{self.config.name}.new")
         try:
             await asyncio.to_thread(_write, new, rendered.body)
@@ -47,22 +63,24 @@ class HAProxy:
         await self._reload()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RELOAD_SECONDS):
-                while not await self._has(mark):  # noqa: ASYNC110 - another process
+                while await self._inside() != mark:  # noqa: ASYNC110 - another process
                     await asyncio.sleep(LOOK_SECONDS)
                 return
         raise Refused(f"HAProxy has not taken {mark} in {RELOAD_SECONDS:g} s; its log tells why")
 
-    async def serves(self, mark: str) -> bool:
-        return f"description: {mark}" in (await self._ask(self.socket, "show info")).lower().splitlines()
-
     async def counts(self) -> dict[str, Counts]:
         return of_haproxy(await self._ask(self.socket, "show stat -1 2 -1"))
 
-    async def _has(self, mark: str) -> bool:
+    async def _inside(self) -> str:
+        """The mark of what is in force; empty where there is no answer."""
         try:
-            return await self.serves(mark)
+            return await self._ask_inside()
         except Refused:
-            return False
+            return ""
+
+    async def _ask_inside(self) -> str:
+        lines = (await self._ask(self.socket, "show info")).lower().splitlines()
+        return next((line.partition(": ")[2] for line in lines if line.startswith("description: ")), "")
 
     async def _check(self, file: Path) -> None:
         checking = await asyncio.create_subprocess_exec(
