@@ -88,10 +88,9 @@ class _Pass:
             return False
         if function in self.functions:
             return True
-        step = decide_function(self.view, function)
-        decisions = [step.decision(self.view)] if step is not None else []
+        decision = decide_function(self.view, function)
         soon = plan_of(self.view, wanted).soon if wanted is not None else ()
-        if not self._fits(decisions):
+        if decision is not None and not self._fits([decision]):
             return False
         self.functions[function] = self.state.dirty_functions.get(function) if function[1] not in soon else None
         return True
@@ -103,11 +102,11 @@ class _Pass:
         placed, others = _let_in(self.view, plan, functions)
         decisions: list[Decision] = []
         for function in others:
-            step = decide_function(self.view, function)
-            if step is not None and step.explain:
-                decisions.append(step.decision(self.view))
-            elif step is not None:
-                placed += step.changes
+            decision = decide_function(self.view, function)
+            if decision is not None and decision.explain:
+                decisions.append(decision)
+            elif decision is not None:
+                placed += decision.changes
         pool = _decide_pool(self.state, plan, placed, self.now)
         if not self._fits([pool, *decisions] if pool is not None else decisions):
             return False

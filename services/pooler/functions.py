@@ -15,7 +15,7 @@ from services.pooler.view import CHANGE_SECONDS, PoolPlan, View
 from services.pooler.world import SERVICE
 from shared import subjects
 from shared.model.pool import PoolPlacement
-from shared.service import Change, Decision
+from shared.service import NOTHING, Change, Decision
 from shared.subjects import Key
 
 _NOWHERE = PoolPlacement()
@@ -30,24 +30,11 @@ class Verdict(NamedTuple):
     waits: bool = False
 
 
-class Step(NamedTuple):
-    """What changes about one function. Who is simply let in needs no explanation beside that of the pool."""
+def decide_function(view: View, function: Key) -> Decision | None:
+    """What changes about one function; None where its placement is as it should be.
 
-    function: Key
-    changes: tuple[Change, ...]
-    outcome: str
-    reasons: Mapping[str, Any]
-    explain: bool
-
-    def decision(self, view: View) -> Decision:
-        cause = view.state.cause(self.function)
-        return Decision(
-            "function", self.function, self.outcome, self.changes, self.reasons, cause=cause, explain=self.explain
-        )
-
-
-def decide_function(view: View, function: Key) -> Step | None:
-    """What changes about one function; None where its placement is as it should be."""
+    Who is simply let in needs no explanation beside that of the pool.
+    """
     state = view.state
     present = state.placement(function)
     verdict = _verdict(view, function, present)
@@ -57,14 +44,16 @@ def decide_function(view: View, function: Key) -> Step | None:
     explained = state.explained("function", function)
     if placement is None and present is None and not explained:
         return None
+    cause = state.cause(function)
     if placement is None:
         changes = [Change(subjects.PLACEMENT, function, None)] if present is not None else []
         if explained:
             changes.append(Change(subjects.DECISION, (SERVICE, "function", *function), None))
-        return Step(function, tuple(changes), verdict.outcome, {}, False)
+        return Decision("function", function, verdict.outcome, tuple(changes), cause=cause, explain=False)
     explain = verdict.waits or explained or bool(placement.moving_from)
     change = Change(subjects.PLACEMENT, function, placement)
-    return Step(function, (change,), verdict.outcome, verdict.reasons or {}, explain)
+    reasons = verdict.reasons or NOTHING
+    return Decision("function", function, verdict.outcome, (change,), reasons, cause=cause, explain=explain)
 
 
 def inside_of(view: View, pool: PoolKey) -> PoolPlacement:
