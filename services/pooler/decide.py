@@ -155,21 +155,19 @@ def _let_in(view: View, plan: PoolPlan, functions: Collection[Key]) -> tuple[lis
     whom more may have to be said: whoever is neither new, nor simply in the pool, nor rejected, as before."""
     placements, here = view.state.placements, str(plan.key)
     members, coming = set(plan.members), {*plan.queued, *plan.soon}
-    placed: list[Change] = []
+    new: list[Key] = []
     others: list[Key] = []
     for function in functions:
         version, name = placements.get(function), function[1]
         if version is None:
-            if name in members:
-                placed.append(Change(subjects.PLACEMENT, function, inside_of(view, plan.key)))
-            else:
-                others.append(function)
+            (new if name in members else others).append(function)
         elif name in members:
             if not is_simply_in(here, cast(PoolPlacement, version.record)):
                 others.append(function)
         elif name in coming or plan.hold or version.record != rejection_of(view, plan)[0]:
             others.append(function)
-    return placed, others
+    placement = inside_of(view, plan.key) if new else None
+    return [Change(subjects.PLACEMENT, function, placement) for function in new], others
 
 
 def _whose_place_it_is(state: State, plan: PoolPlan) -> list[Key]:
