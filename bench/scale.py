@@ -33,6 +33,7 @@ from shared.runtime.follower import Follower, Message
 
 WATCH_SECONDS = 1.0
 DEATHS = 200
+IDLE_SECONDS = 5.0
 ID = f"{10**9:026d}"
 """Behind those of the first requests."""
 
@@ -57,7 +58,7 @@ class Watched:
 @dataclass(frozen=True, slots=True)
 class Run:
     """Of one size: seconds until a replacement is seen and for the whole release, and the scheduler's CPU seconds for
-    each decision of it."""
+    each decision of it, without those in which it would have listened to heartbeats anyway."""
 
     replaced: float
     release: float
@@ -96,11 +97,14 @@ async def _run(history: History, count: int, hosts: int) -> Run:
     async with resting([*history.log, *domains(hosts)]) as (on, services), _watching(services) as watched:
         replaced = await _deaths(on, history)
         await on.quiet()
-        before = await _spent(services["scheduler"])
+        idle, _ = await _spent(services["scheduler"])
+        await asyncio.sleep(IDLE_SECONDS)
+        cpu, decisions = await _spent(services["scheduler"])
+        idle = (cpu - idle) / IDLE_SECONDS
         release = await _release(on, count)
-        spent = await _spent(services["scheduler"])
+        cpu_after, decisions_after = await _spent(services["scheduler"])
         await watched.look(services)
-        each = (spent[0] - before[0]) / (spent[1] - before[1])
+        each = max(0.0, cpu_after - cpu - idle * release) / (decisions_after - decisions)
         return Run(replaced, release, each, watched)
 
 
