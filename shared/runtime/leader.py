@@ -152,7 +152,7 @@ class Leader:
 
     async def _lead(self) -> None:
         world = self._world
-        if self._attend:
+        if self._attend or world.clock.jumped():
             self._attend = False
             async with world.lock.writer:
                 self._service.attend(world.state, world.clock.now(monotonic()))

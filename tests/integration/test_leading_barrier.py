@@ -1,6 +1,7 @@
 """Between opening a term and deciding: an instance waits until its own term message has come back to it."""
 
 import asyncio
+from datetime import timedelta
 
 from shared.runtime import records, tasks
 from shared.runtime.bus import Bus
@@ -13,7 +14,8 @@ KEY = ("shop", "web", "production")
 
 
 async def test_nothing_is_decided_before_the_own_term_message_has_been_received(bus: Bus) -> None:
-    """What an earlier leader stored lies before it in the log: a decision without it would do things twice."""
+    """What an earlier leader stored lies before it in the log: a decision without it would do things twice. From then on
+    telemetry is heard, and anew when the server's clock has jumped: what was heard before is not as old as it seems."""
     instance = Instance(toy.service(), bus, asyncio.Event())
     leader, world = instance.leader, instance.world
     lease = asyncio.create_task(instance.lease.run())
@@ -33,6 +35,12 @@ async def test_nothing_is_decided_before_the_own_term_message_has_been_received(
         await leader.step()
         assert _leads(instance)
         assert await counts(bus, KEY) == [1]
+        assert len(world.state.attended) == 1
+        assert message is not None
+        ahead = message._replace(subject="steer.node.n1", sequence=message.sequence + 10, body=b"{}")
+        await world.fold([ahead._replace(at=message.at + timedelta(minutes=1))], ahead.sequence)
+        await leader.step()
+        assert len(world.state.attended) == 2, "the server's clock has jumped: telemetry counts anew"
     finally:
         await leader.close()
         await tasks.end(lease)

@@ -271,6 +271,8 @@ class Instance(Process, Generic[State]):
             self._step_down()
             return
         now = self.now()
+        if self._clock.jumped():
+            self.service.attend(self.state, now)
         for stored in list(self._unreadable.values()):
             answer = restoring(self.log, self.service.name, stored, self._why_refused, now)
             if answer:

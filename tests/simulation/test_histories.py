@@ -310,6 +310,18 @@ def test_a_leader_that_leads_again_has_heard_nobody_in_between_and_marks_no_node
     assert _states_of_nodes(story) == {"alive"}
 
 
+def test_a_jump_of_the_servers_clock_makes_nobody_silent() -> None:
+    """Of a stream whose leader moves to a server with another clock: heartbeats are as fresh as they were."""
+    story = Story()
+    story.serving(2)
+    before = story.endpoints()
+    story.world.timeline.jump_server(60)
+    story.put(2, ENVIRONMENTS[1])
+    story.run(5)
+    assert _states_of_nodes(story) == {"alive"}
+    assert story.endpoints() == before
+
+
 def _states_of_nodes(story: Story) -> set[str]:
     """Every state that any node was ever held to be in."""
     records = [
