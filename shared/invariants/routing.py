@@ -20,9 +20,12 @@ UP = ("running", "healthy")
 
 
 def routes_say_what_was_known(moment: Moment) -> Iterator[Breach]:
-    covers = next((v.record.covers for v in moment.versions if isinstance(v.record, RouteManifest)), None)
-    if covers is None:
+    manifest = next((version for version in moment.versions if isinstance(version.record, RouteManifest)), None)
+    if manifest is None or not isinstance(manifest.record, RouteManifest):
         return
+    covers = manifest.record.covers
+    if covers > moment.read(manifest):
+        yield Breach("9", manifest.sequence, subject_of(manifest), f"covers {covers}, read was {moment.read(manifest)}")
     for version in moment.versions:
         for detail in _wrong(moment.view, version.key, version.record, covers):
             yield Breach("9", version.sequence, subject_of(version), f"{detail} at {covers}")

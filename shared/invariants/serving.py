@@ -22,7 +22,9 @@ def serves_on(moment: Moment) -> Iterator[Breach]:
             continue
         at, workload = moment.read(version), tuple(old.workload.key.split("/"))
         # A pool may go back to an earlier signature while the scheduler still takes the replicas of that one away.
-        if {view.serving(workload), view.serving(workload, at)} != {old.deployment} or not view.healthy(version.key, at):
+        if {view.serving(workload), view.serving(workload, at)} != {old.deployment} or not view.healthy(
+            version.key, at
+        ):
             continue
         left = _healthy(moment, workload, old.deployment, at)
         wanted = min(view.desired(workload), view.desired(workload, at))
