@@ -143,7 +143,8 @@ class Agent(Process):
             self._end(name, "failed", 137, replica)
         else:
             self._become(name, replica, "unhealthy")
-            self._soon(self._random.uniform(1, 120), name, partial(self._healthy, name))
+            if self._random.random() < 0.7:
+                self._soon(self._random.uniform(1, 120), name, partial(self._healthy, name))
 
     def _become(self, name: str, replica: Replica, state: InstanceState) -> None:
         replica.state, replica.since = state, self.wall()

@@ -209,7 +209,7 @@ class Convergence:
             return ""
         whole = {kind.subject(*key): kind for kind in ROUTE_KINDS for key in self._log.current(kind)}
         for proxy in self._proxies:
-            if not proxy.up:
+            if not proxy.up or proxy.refusing:
                 continue
             if set(proxy.serving) != set(whole):
                 return f"{proxy.name} serves {len(proxy.serving)} route records, a fresh load gives {len(whole)}"

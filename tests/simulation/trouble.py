@@ -46,7 +46,7 @@ class Trouble:
         self._timeline.after(self._random.uniform(1, 8), self._next)
 
     def end(self) -> None:
-        """All is well again: everything runs, but for a machine that is lost for good and has been decommissioned."""
+        """All is well again: everything runs; but a proxy may refuse new versions for ever."""
         self.active = False
         for instance in self._instances:
             instance.follower.delay_seconds = QUICK
@@ -60,6 +60,8 @@ class Trouble:
         for proxy in self._proxies:
             proxy.start()
             proxy.refuse(False)
+        if for_good := self._random.choice((None, None, None, self._proxies[-1])):
+            for_good.refuse(True)  # what waits for it ends at its deadline
 
     def _next(self) -> None:
         if not self.active:

@@ -226,6 +226,8 @@ class Users:
         )
         for _ in range(self._random.choice((1, 1, 1, 12))):
             self._log.publish(Message(subject, self._random.choice(_BAD_BODIES)))
+        if subject == ENVIRONMENT.subject(*key) and self._random.random() < 0.5:  # seen, and corrected at once
+            self._timeline.after(self._random.uniform(0, 0.03), lambda: self._environment(key) if self.busy else None)
 
     def _put(self, kind: Kind, key: Key, record: UserRecord | None) -> None:
         self._log.publish(put(kind, key, record))

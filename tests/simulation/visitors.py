@@ -43,6 +43,11 @@ class Visitors:
         """From now on nobody comes and nobody goes."""
         self.busy = False
 
+    def turn(self) -> None:
+        """Who was there leaves, and where nobody was somebody comes."""
+        for environment, count in self.here.items():
+            self.here[environment] = 0 if count else self._random.choice((1, 5))
+
     def _come_or_go(self, environment: Key) -> None:
         if not self.busy:
             return

@@ -121,7 +121,7 @@ class World:
         self._tell_agents()
 
     def run(self) -> None:
-        """Troubles for a while, then none; then all must come to order."""
+        """Troubles for a while, then none; then all must come to order, and what sleeps must wake."""
         self.start()
         users = [self.users, self._builds, self._functions, self.visitors]
         for each in users:
@@ -135,6 +135,9 @@ class World:
                 each.rest()
         self.trouble.end()
         self.converge()
+        if self.mix.scaling:
+            self.visitors.turn()
+            self.converge()
 
     def start(self) -> None:
         for process in (*self.agents, *self.instances, *self.proxies):
