@@ -1,4 +1,4 @@
-"""4, of functions: what an old worker of a pool carries and the pool keeps, is ready in another one before the old one
+"""4, of functions: what a worker of an old signature carries and the pool keeps, is ready in another one before that one
 leaves; or the new one has been healthy for a minute.
 """
 
@@ -24,6 +24,8 @@ def carried_functions_keep_a_worker(moment: Moment) -> Iterator[Breach]:
         pool = moment.view.get(POOL, workload, Pool, at)
         if pool is None or not pool.desired or not moment.view.healthy(version.key, at):
             continue
+        if old.deployment == moment.view.serving(workload, at):
+            continue  # not a new signature but a replacement, for which it is enough to be healthy
         left = _ready(moment, version.key, at) & set(pool.members)
         others = [key for key, a in moment.view.replicas(workload).items() if a.desired == "run"]
         for key in others:
