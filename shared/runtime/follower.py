@@ -220,9 +220,11 @@ class Follower:
                 return
 
     async def _follow_once(self) -> None:
+        # What comes while the answer is on its way says nothing about the log.
+        received = max((each.position for each in self._consumers if each.begun), default=0)
         info = await api(self._bus, f"STREAM.INFO.{self._stream}")
         last, created = int(info["state"]["last_seq"]), str(info["created"])
-        reason = self._why_anew(last, created)
+        reason = self._why_anew(last, created, received)
         if reason:
             self.distrust(reason)
             self._again.clear()
@@ -230,7 +232,7 @@ class Follower:
         for each in self._consumers:
             await each.begin(last, self._start)
 
-    def _why_anew(self, last: int, created: str) -> str:
+    def _why_anew(self, last: int, created: str, received: int) -> str:
         begun = [each for each in self._consumers if each.begun]
         if not begun:
             return ""
@@ -238,7 +240,7 @@ class Follower:
             return "the stream was replaced"
         if not all(each.caught_up for each in begun):
             return "the load was interrupted"
-        if any(each.position > last for each in begun):
+        if received > last:
             return f"the log ends at {last}, before what was received"
         allowed = min(LONGEST_ABSENCE_SECONDS, self._bus.settings.window_seconds / 2)
         away = max(each.silent_for() for each in begun)

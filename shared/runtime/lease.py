@@ -63,6 +63,7 @@ class Lease:
         self._free = False
         self._look = asyncio.Event()
         self._closed = False
+        self._refused = ""
         self._on_change = on_change
         self.epoch = 0
 
@@ -79,12 +80,21 @@ class Lease:
                 try:
                     pause = await (self._renew() if self._deadline else self._try())
                 except (SteerError, OSError, TimeoutError, nats.errors.Error) as error:
-                    log.debug("the lease cannot be written now", service=self._service, reason=str(error))
+                    self._say(error)
                     pause = self._ttl / RENEWALS / 4
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._look.wait(), pause)
         finally:
             await tasks.end(watch)
+
+    def _say(self, error: Exception) -> None:
+        """Once, where the server refuses: a full store keeps everybody from leading."""
+        refused = str(error) if type(error) is SteerError else ""
+        if refused and refused != self._refused:
+            log.warning("the lease cannot be written; trying again", service=self._service, reason=refused)
+        else:
+            log.debug("the lease cannot be written now", service=self._service, reason=str(error))
+        self._refused = refused or self._refused
 
     async def close(self) -> None:
         """Give it back and never try again."""
@@ -152,6 +162,7 @@ class Lease:
         )
         result = orjson.loads(answer.data)
         if "error" not in result:
+            self._refused = ""
             return int(result["seq"])
         if result["error"].get("err_code") == 10071:
             return None

@@ -22,7 +22,7 @@ from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.encode import sequence_in
 from shared.runtime.follower import Follower
 from shared.runtime.jetstream import api
-from shared.subjects import NODE_CONTROL, STREAM, TERM
+from shared.subjects import LEASE_BUCKET, NODE_CONTROL, STREAM, TERM
 from tests.integration.answering import everybody_answers, publish_bad_records
 from tests.integration.running import Start, ask, counts, eventually, received, stop_process
 
@@ -51,6 +51,18 @@ async def test_a_log_that_has_reached_its_size_refuses_and_the_service_says_so_w
     await api(bus, f"STREAM.UPDATE.{STREAM}", found["config"])
     await eventually(lambda: one.state.counted.get(KEY) == 40)
     assert await counts(bus, KEY) == list(range(1, 41))
+
+
+async def test_an_instance_that_may_not_write_its_lease_says_why_nobody_leads(bus: Bus, start: Start) -> None:
+    name = f"KV_{LEASE_BUCKET}"
+    config = (await api(bus, f"STREAM.INFO.{name}"))["config"]
+    await api(bus, f"STREAM.UPDATE.{name}", {**config, "max_bytes": 1})
+    with capture_logs() as lines:
+        one = await start()
+        await eventually(lambda: [each for each in lines if each["event"].startswith("the lease cannot be written")])
+    assert any("maximum bytes exceeded" in str(each.get("reason")) for each in lines)
+    await api(bus, f"STREAM.UPDATE.{name}", config)
+    await eventually(lambda: one.leading)
 
 
 @pytest.fixture
