@@ -6,6 +6,7 @@ the old ones of a promoted deployment within its drain window: the warm target o
 """
 
 from datetime import datetime
+from functools import partial
 
 from services.scheduler import deployments, replace
 from services.scheduler.deployments import Rollout, Step
@@ -14,7 +15,6 @@ from services.scheduler.replicas import Replica, replicas_of
 from services.scheduler.scaling import Scaling, effective_replicas, rescale
 from services.scheduler.state import SERVICE, State
 from services.scheduler.stateful import converge_one
-from services.scheduler.workload import Template
 from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment, Scale
 from shared.model.environment import Environment, ServiceSpec
@@ -135,13 +135,14 @@ def _replicas(key: Key, spec: Environment, active: ActiveRelease, members: list[
     if active.version:
         scaling = Scaling(key, spec, serving_spec(draft.state, key, spec, active), serving, draft)
         wanted = rescale(scaling, frozen=_deploying(key, draft))
-        frozen = _serving_template(key, active, draft)
+        release = _serving_release(key, active, draft)
+        template = partial(draft.state.template_of, key, active.version, active.image, active.platforms)
         if _stopped_for_deployment(key, draft):
             draft.reasons["held"] = "a stateful deployment is under way"
-        elif frozen is not None and frozen.stateful:
-            converge_one(key, members, active.deployment, min(1, wanted), frozen, draft)
+        elif release is not None and release.service.stateful:
+            converge_one(key, members, active.deployment, min(1, wanted), template(), draft)
         else:
-            replace.converge(serving, active.deployment, wanted, frozen, draft)
+            replace.converge(serving, active.deployment, wanted, template, draft)
     for item in members:
         deployment = item.assignment.deployment
         if not (active.version and deployment == active.deployment) and deployment not in protected:
@@ -184,8 +185,8 @@ def _protected(key: Key, draft: Draft) -> set[str]:
     return found
 
 
-def _serving_template(key: Key, active: ActiveRelease, draft: Draft) -> Template | None:
-    found = draft.state.template_of(key, active.version, active.image, active.platforms)
+def _serving_release(key: Key, active: ActiveRelease, draft: Draft) -> Release | None:
+    found = draft.state.startable(key, active.version)
     if found is None:
         changed = (*key, active.version) in draft.state.contradicted
         why = "was changed after it was deployed" if changed else "cannot be read"

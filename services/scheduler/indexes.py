@@ -68,8 +68,6 @@ def _index_environment(state: State, version: Version, old: Version | None) -> N
         _index_pin(state, version, old)
     if kind is subjects.RELEASE:
         sync_contradicted(state, key)
-        if version.record is None:
-            state.templates.pop(key, None)
     elif isinstance(version.record, Deployment):
         named = (*environment, version.record.version)
         if state.sequence_of(subjects.RELEASE, named) > version.record.requested_at_sequence:

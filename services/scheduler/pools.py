@@ -6,6 +6,7 @@ signature that it was started for, kept as its `deployment`.
 """
 
 from datetime import datetime, timedelta
+from functools import partial
 
 from services.scheduler import replace
 from services.scheduler.draft import Draft
@@ -46,7 +47,7 @@ def _converge(key: Key, pool: Pool, members: list[Replica], draft: Draft) -> Non
     signature = pool.signature[:SIGNATURE_DIGITS]
     current = [item for item in members if item.assignment.deployment == signature]
     old = [item for item in members if item.assignment.deployment != signature and item.assignment.desired == "run"]
-    replace.converge(current, signature, pool.desired, _template(key, pool), draft)
+    replace.converge(current, signature, pool.desired, partial(_template, key, pool), draft)
     ready = sum(_carries(item, pool, old, draft) for item in current if item.runs)
     if old and ready >= pool.desired:
         replace.end(old, f"signature {signature} is ready", draft)

@@ -8,7 +8,7 @@ which is the same without the start. A drain ends at its deadline whatever the r
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,16 +27,18 @@ MAX_STARTS = 200
 """At most so many replicas are started in one pass, each with the end of another: all fits into one commit."""
 
 
-def converge(members: Sequence[Replica], deployment: str, wanted: int, template: Template | None, draft: Draft) -> None:
+def converge(
+    members: Sequence[Replica], deployment: str, wanted: int, template: Callable[[], Template | None], draft: Draft
+) -> None:
     """Bring the set that serves to `wanted` replicas: start, replace, drain.
 
-    `template` None = its release cannot be read: nothing is started, the rest goes on.
+    `template` is asked for where something is to be started. None = nothing may be, the rest goes on.
     """
     live = [item for item in members if item.runs]
     dead = [item for item in members if item.assignment.desired == "run" and not item.live]
     leaving = {item.id: why for item in live if (why := must_leave(item, draft))}
     if len(live) < wanted:
-        start(members, dead, deployment, wanted - len(live), wanted, template, draft)
+        start(members, dead, deployment, wanted - len(live), wanted, template(), draft)
         return
     for item in dead:
         move(item, "stop", item.fate, draft)
@@ -45,7 +47,7 @@ def converge(members: Sequence[Replica], deployment: str, wanted: int, template:
     elif leaving:
         first = min((item for item in live if item.id in leaving), key=lambda item: (item.healthy, item.id))
         draft.reasons["leaving"] = leaving
-        start(members, [first], deployment, 1, wanted + 1, template, draft)
+        start(members, [first], deployment, 1, wanted + 1, template(), draft)
 
 
 def start(

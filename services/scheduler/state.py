@@ -109,8 +109,6 @@ class State:
     losing: int | None = None
     """How many nodes were being lost when a decision was made that is made again; None = they are counted."""
     # what has to be looked at, and when
-    templates: dict[Key, tuple[int, str, tuple[str, ...], Template]] = field(default_factory=dict)
-    """A memo: the template of a release, with what it was made of; see `template_of`."""
     waiting: Waiting = field(init=False)
     dirty: SortedDict[Target, int] = field(default_factory=SortedDict)
     due: SortedSet[tuple[datetime, Target]] = field(default_factory=SortedSet)
@@ -151,18 +149,15 @@ class State:
             return "draining"
         return "" if control.schedulable else "cordoned"
 
-    def template_of(self, environment: Key, version: str, image: str, platforms: tuple[str, ...]) -> Template | None:
-        """The template of a release with its resolved image and platforms; None where there is none to start from."""
+    def startable(self, environment: Key, version: str) -> Release | None:
+        """The release, where replicas may be started from it; None where it cannot be read or was changed."""
         key = (*environment, version)
-        release = self.tables[subjects.RELEASE].get(key)
-        if release is None or not isinstance(release.record, Release) or key in self.contradicted:
-            return None
-        made_of = (release.sequence, image, platforms)
-        known = self.templates.get(key)
-        if known is None or known[:3] != made_of:
-            known = (*made_of, template(environment, version, release.record, image, platforms))
-            self.templates[key] = known
-        return known[3]
+        return None if key in self.contradicted else self.get(subjects.RELEASE, key, Release)
+
+    def template_of(self, environment: Key, version: str, image: str, platforms: tuple[str, ...]) -> Template | None:
+        """The template of a release with its resolved image and platforms; None where nothing may be started."""
+        release = self.startable(environment, version)
+        return template(environment, version, release, image, platforms) if release is not None else None
 
     def mark(self, target: Target) -> None:
         """It has to be looked at."""
