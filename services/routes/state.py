@@ -50,7 +50,8 @@ def fold(state: State, version: Version) -> None:
     if sequence <= sequences.get(key, 0):
         return
     sequences[key] = sequence
-    if sequence > state.covers and kind in FOREIGN:
+    # What this service itself has published again is folded ahead of foreign records that were stored before it.
+    if sequence > state.covers and kind in FOREIGN and not version.restores:
         state.covers = sequence
     take(state, version)
     if record is None and kind in _CHURNING:

@@ -58,6 +58,15 @@ def test_the_manifest_covers_foreign_records_only() -> None:
     assert world.manifest.covers == last_foreign
 
 
+def test_a_domain_that_routes_itself_has_restored_covers_nothing() -> None:
+    world = serving()
+    covered = world.state.covers
+    domain = world.domain_of("d", "d.example.com")
+    again = domain._replace(sequence=domain.sequence + 10, restores=domain.sequence)
+    fold(world.state, again)
+    assert world.state.covers == domain.sequence > covered
+
+
 def test_a_foreign_record_that_own_ones_have_overtaken_is_not_covered_before_it_has_come() -> None:
     world = serving()
     overtaken = world.manifest.covers + 1
