@@ -35,7 +35,8 @@ from tests.faults.processes import NAMES, ROOT
 from tests.faults.scene import Injected, Scene
 from tests.faults.waiting import until
 
-SETTLING_SECONDS = 240
+SETTLING_SECONDS = 330
+"""Longer than the longest deadline of what may wait: a drain of an old set has five minutes."""
 QUIET_SECONDS = 1.5
 
 
