@@ -314,6 +314,9 @@ def _promoting(rollout: Rollout, record: Deployment) -> Step | None:
 def _draining_old(rollout: Rollout, record: Deployment) -> Step | None:
     """The old set stays warm for its window; success is told when it is gone and the new one is healthy."""
     draft = rollout.draft
+    serving = rollout.active.deployment
+    if serving != (record.adopts or rollout.id):
+        return Step("succeeded", f"promoted; deployment {serving or 'none'} serves now")
     if record.drain_deadline is not None and draft.now < record.drain_deadline:
         draft.wake(record.drain_deadline)
         return None

@@ -12,8 +12,7 @@
   answered (`_answerable`). With an nkey, the inbox carries its public key, and nobody else may listen there.
 * A refused publish or subscription reaches the caller as a timeout only; the log says which permission is missing.
 
-What a follower reads is handed to it as bytes, the moment it is read (`take`): a queue and a task for each message, as
-the client has them, cost more than what is done with it.
+What a follower reads is handed to it as bytes when it is read (`take`): the client's queue and task cost more than that.
 """
 
 import asyncio
@@ -78,6 +77,12 @@ class _Client(Client):
         finally:
             if do_cbs and self._closed_cb is not None:
                 await self._closed_cb()
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        """In its turn: the client would write it past what it holds back, for which a pong would not speak."""
+        self._pongs.append(future or asyncio.Future())
+        await self._send_command(b"PING\r\n")
+        await self._flush_pending()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self._pings_outstanding = 0  # who sends messages is there, though its pong waits behind megabytes of a load

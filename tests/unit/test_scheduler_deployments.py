@@ -234,6 +234,25 @@ def test_canceling_after_the_promotion_changes_nothing(world: World) -> None:
     assert world.deployment(SECOND).phase == "draining_old"
 
 
+def test_a_promoted_deployment_that_was_canceled_is_done_when_the_next_one_is_promoted(world: World) -> None:
+    world.release(2)
+    world.deploy(2)
+    world.cooperate()
+    world.publish(subjects.DEPLOY, (*ENV, SECOND), DeployRequest(version="2", canceled=True))
+    world.release(3)
+    world.deploy(3)
+    world.cooperate()
+    assert world.active().version == "3"
+    assert world.deployment(SECOND).phase == "succeeded"
+    world.report(min(world.replicas("run", release=2)), "failed")
+    world.advance(61)
+    world.cooperate()
+    world.advance(16)
+    world.cooperate()
+    assert world.deployment(THIRD).phase == "succeeded"
+    assert world.replicas("run", release=2) == {}
+
+
 def test_a_warm_rollback_promotes_the_old_replicas_at_once(world: World) -> None:
     old = set(world.replicas())
     world.release(2)
