@@ -53,6 +53,7 @@ class Leader:
         self.repair = Repair(bus, world, metrics.rejected.inc)
         self._look = True
         self._look_after = 0.0
+        self._samples_at: float | None = None
         self._wake_at: datetime | None = None
         self._attend = False
         self._notices_known = False
@@ -82,6 +83,8 @@ class Leader:
         reading = monotonic()
         if self._look:
             waits.append(max(0.0, self._look_after - reading))
+        if self._samples_at is not None:
+            waits.append(max(0.0, max(self._samples_at, self._look_after) - reading))
         if self._wake_at is not None:
             waits.append(self._world.clock.seconds_until(self._wake_at, reading))
         return min((wait for wait in waits if wait is not None), default=None)
@@ -173,13 +176,14 @@ class Leader:
 
     def _is_due(self) -> bool:
         reading = monotonic()
-        if self._look and reading >= self._look_after:
+        sampled = self._samples_at is not None and reading >= self._samples_at
+        if (self._look or sampled) and reading >= self._look_after:
             return True
         return self._wake_at is not None and self._world.clock.now(reading) >= self._wake_at
 
     async def _pass(self) -> None:
         world, service = self._world, self._service
-        self._look = False
+        self._look, self._samples_at = False, None
         now = world.clock.now(monotonic())
         started = monotonic()
         plan = service.decide(world.state, now)
@@ -254,7 +258,7 @@ class Leader:
                 await self._lease.give_back()
 
     def _sampled(self) -> None:
-        if not self._look:
-            self._look = True
-            self._look_after = monotonic() + SAMPLES_SECONDS
+        """Samples can wait a little for each other; a record does not wait for them."""
+        if self._samples_at is None:
+            self._samples_at = monotonic() + SAMPLES_SECONDS
             self._wake()

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from shared import codec
 from shared.errors import SteerError
 from shared.model.environment import Environment, Replicas
-from shared.runtime import records
+from shared.model.live import NodeSample
+from shared.runtime import leader, records
 from shared.runtime.answers import TermLost
 from shared.runtime.bus import Bus
 from shared.runtime.commit import Committer
@@ -13,7 +16,7 @@ from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.encode import outgoing
 from shared.runtime.jetstream import api
 from shared.service import Change
-from shared.subjects import DECISION, ENVIRONMENT, LIVE_STREAM, SCALE, TERM
+from shared.subjects import DECISION, ENVIRONMENT, LIVE_STREAM, SCALE, TERM, live_node
 from tests.integration.running import Start, ask, counts, eventually
 
 KEY = ("shop", "web", "production")
@@ -57,6 +60,18 @@ async def test_what_follows_from_a_record_with_a_trace_is_part_of_the_trace(bus:
     other = await records.last_message(bus, "steer.scale.shop.api.production")
     assert other is not None
     assert "traceparent" not in (other.headers or {})
+
+
+async def test_a_record_does_not_wait_for_the_samples_that_are_gathered(
+    bus: Bus, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "SAMPLES_SECONDS", 3600.0)
+    one = await start()
+    await eventually(lambda: one.leading)
+    await bus.publish(live_node("n1"), codec.encode(NodeSample(interval_seconds=2)))
+    await eventually(lambda: one.state.samples)
+    await ask(bus, KEY, 3)
+    await eventually(lambda: one.state.counted.get(KEY) == 3, seconds=20)
 
 
 async def test_a_standby_follows_and_only_one_leads(bus: Bus, start: Start) -> None:
