@@ -77,6 +77,8 @@ def _deployments(
         request = state.get(subjects.DEPLOY, (*key, id), DeployRequest)
         if before is None and id <= active.request_floor:
             draft.notice("deploy_refused", "warning", f"request {id} is older than what was trimmed: it never starts")
+            if draft.changes:
+                draft.wakes.append(now)  # a notice marks nothing, and the replicas are still to be looked at
             continue
         if request is None:
             assert before is not None
@@ -134,7 +136,7 @@ def _replicas(key: Key, spec: Environment, active: ActiveRelease, members: list[
     serving = [item for item in members if active.version and item.assignment.deployment == active.deployment]
     if active.version:
         scaling = Scaling(key, spec, serving_spec(draft.state, key, spec, active), serving, draft)
-        wanted = rescale(scaling, frozen=_deploying(key, draft))
+        wanted = rescale(scaling, frozen=_deploying(key, active, draft))
         release = _serving_release(key, active, draft)
         template = partial(draft.state.template_of, key, active.version, active.image, active.platforms)
         if _stopped_for_deployment(key, draft):
@@ -154,11 +156,13 @@ def _routed(key: Key, draft: Draft) -> Routed | None:
     return draft.state.get(subjects.ROUTED_ENVIRONMENT, key, Routed)
 
 
-def _deploying(key: Key, draft: Draft) -> bool:
-    """Whether a deployment is on its way to its promotion."""
-    ids = draft.state.open_of.get(key, ())
-    records = (draft.state.get(subjects.DEPLOYMENT, (*key, id), Deployment) for id in ids)
-    return any(record is None or record.phase != "draining_old" for record in records)
+def _deploying(key: Key, active: ActiveRelease, draft: Draft) -> bool:
+    """Whether a deployment is on its way to its promotion. A request at or below the floor never starts."""
+    for id in draft.state.open_of.get(key, ()):
+        record = draft.state.get(subjects.DEPLOYMENT, (*key, id), Deployment)
+        if record.phase != "draining_old" if record is not None else id > active.request_floor:
+            return True
+    return False
 
 
 def _stopped_for_deployment(key: Key, draft: Draft) -> bool:

@@ -43,5 +43,10 @@ def _awake(record: Environment, release: Release, here: int, desired: int) -> st
     if not release.service.max_concurrency:
         return ""
     least = 1 if release.service.scale_to_zero else max(1, record.replicas.min)
-    wanted = max(least, min(ceil(here * PROXIES / release.service.max_concurrency), max(least, record.replicas.most)))
-    return "" if desired == wanted else f"is to have {desired} replicas, not {wanted}"
+    most = max(least, record.replicas.most)
+    # A proxy that refuses for ever has no visitors.
+    wanted = [
+        max(least, min(ceil(here * proxies / release.service.max_concurrency), most))
+        for proxies in range(1, PROXIES + 1)
+    ]
+    return "" if desired in wanted else f"is to have {desired} replicas, not {wanted[-1]}"

@@ -173,9 +173,13 @@ class Trouble:
         agent.clock_offset += timedelta(seconds=self._random.uniform(-60, 60))
 
     def _garble(self, wait: float) -> None:
-        """A record of a machine that nobody can read lies over a good one, until the machine has something to say."""
+        """A record of a machine that nobody can read lies over a good one, until the machine has something to say.
+
+        Of an assignment that is to stop it has not, before the replica is gone.
+        """
         kind = self._random.choice((INSTANCE, INSTANCE, ASSIGNMENT, NODE_STATUS))
-        if keys := sorted(self._log.current(kind)):
+        current = self._log.current(kind)
+        if keys := sorted(key for key in current if getattr(current[key], "desired", "") != "stop"):
             self._log.publish(Message(kind.subject(*self._random.choice(keys)), b'{"state": 3}'))
 
     def _crash_proxy(self, wait: float) -> None:

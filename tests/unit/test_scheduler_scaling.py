@@ -12,7 +12,7 @@ from shared.model.deployment import Scale
 from shared.model.environment import Autoscale, Environment, Replicas
 from shared.model.live import Demand, InstanceUsage, NodeSample, ProxySample
 from shared.service import Sample
-from tests.unit.scheduler_world import ENV, World
+from tests.unit.scheduler_world import ENV, World, request_id
 
 NAME = "/".join(ENV)
 
@@ -237,6 +237,17 @@ def test_cools_after_the_idle_time() -> None:
     world.work(3)
     assert world.count() == 0
     assert world.get(subjects.SCALE, ENV, Scale).reason == "no request for 120 s"
+
+
+def test_a_request_that_never_starts_does_not_hold_the_scaling() -> None:
+    world = scaled(1, 3, idle=60, scale_to_zero=True)
+    world.publish(subjects.ACTIVE, ENV, world.active().model_copy(update={"request_floor": request_id(7)}))
+    world.deploy(1, id=6)
+    world.ask(0)
+    world.quiet()
+    world.work(75)
+    assert f"deploy_refused/{NAME}/{request_id(6)}" in world.notices()
+    assert world.count() == 0
 
 
 def test_recent_and_running_requests_keep_it_warm() -> None:
