@@ -19,7 +19,7 @@ from shared.runtime.clock import EPOCH, ServiceClock
 from shared.runtime.encode import Outgoing, is_tombstone
 from shared.runtime.follower import Message
 from shared.runtime.lease import monotonic
-from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, printable
+from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, is_well_formed, printable
 from shared.runtime.records import version_of
 from shared.runtime.sequences import Sequences
 from shared.runtime.traces import Traces
@@ -178,5 +178,5 @@ class World:
         self.sequences.acknowledged(sequences)
 
     def _folds(self, message: Outgoing) -> bool:
-        """An answer that restores nothing deletes what never was: it says no more before it comes through the log."""
-        return message.kind in self._reads and message.restores != 0
+        """The answer to a malformed subject is a tombstone of what no record can be: it stays out of the state."""
+        return message.kind in self._reads and (message.restores is None or is_well_formed(message.subject))

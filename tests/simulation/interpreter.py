@@ -16,6 +16,7 @@ from shared.runtime.answers import NotStored, Refused, TermLost, Unknown
 from shared.runtime.answers import Stored as StoredAnswer
 from shared.runtime.clock import ServiceClock
 from shared.runtime.encode import Outgoing
+from shared.runtime.quarantine import is_well_formed
 from shared.runtime.sequences import Sequences
 from shared.service import Plan, Sample, Service, State, Version
 from shared.subjects import DECISION, NOTICE, TERM
@@ -342,5 +343,5 @@ class Instance(Process, Generic[State]):
         """Own records are folded at the sequences of the acknowledgement; when they are followed they change nothing."""
         self.sequences.acknowledged(sequences)
         for item, sequence in zip(outgoing, sequences, strict=True):
-            if item.kind in self._reads and item.restores != 0:
+            if item.kind in self._reads and (item.restores is None or is_well_formed(item.subject)):
                 self._fold(item.version(sequence, now))
