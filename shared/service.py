@@ -30,7 +30,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Version(NamedTuple):
     """One version of one record. `record` None = deleted. `at` is the server's timestamp.
 
-    `restores`, where not 0, is the sequence of the earlier version that this one repeats.
+    `restores`, where not 0, is the sequence of the earlier version that this one repeats; its own, where it answers a
+    message that does not count and there was no version before.
     """
 
     kind: Kind

@@ -46,7 +46,8 @@ class Outgoing(NamedTuple):
 
     def version(self, sequence: int, at: datetime) -> Version:
         """What a follower will read once it is stored at `sequence`."""
-        return Version(self.kind, self.key, sequence, self.record, at, self.restores or 0)
+        restores = 0 if self.restores is None else self.restores or sequence
+        return Version(self.kind, self.key, sequence, self.record, at, restores)
 
     def headers(self, service: str, term: int) -> dict[str, str]:
         """Those that every writer sends; the fence and the batch come on top."""
@@ -100,6 +101,13 @@ def explanation(
 def is_tombstone(headers: Mapping[str, str] | None) -> bool:
     """Whether a message deletes its record."""
     return headers is not None and headers.get(OPERATION) == DELETE
+
+
+def restores_in(headers: Mapping[str, str] | None, sequence: int) -> int:
+    """Which version the message at `sequence` repeats: itself, where it answers and there was none; 0 for no answer."""
+    if headers is None or RESTORES not in headers:
+        return 0
+    return sequence_in(headers, RESTORES) or sequence
 
 
 def sequence_in(headers: Mapping[str, str] | None, name: str) -> int:

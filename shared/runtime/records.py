@@ -20,7 +20,7 @@ from shared import codec, subjects
 from shared.errors import Conflict, InvalidRecord, InvalidSubject, RequestRefused, SteerError, Unavailable
 from shared.runtime import parts
 from shared.runtime.bus import Bus
-from shared.runtime.encode import EXPECTED, OPERATION, RESTORES, is_tombstone, sequence_in
+from shared.runtime.encode import EXPECTED, OPERATION, is_tombstone, restores_in
 from shared.runtime.follower import Follower, Message, Restarted
 from shared.runtime.jetstream import NO_MESSAGE, SEQUENCE, TIME, ApiError, api, direct_get
 from shared.service import Version
@@ -41,7 +41,7 @@ def version_of(message: Message) -> Version:
         kind.check(key)
     else:
         record = parts.read(kind, key, message.body)  # checks the key as well
-    restores = sequence_in(message.headers, RESTORES)
+    restores = restores_in(message.headers, message.sequence)
     return Version(kind, key, message.sequence, record, message.at, restores)
 
 

@@ -49,7 +49,7 @@ def version_or_error(stored: Stored) -> Version | InvalidRecord | InvalidSubject
         record = None if deleted else codec.decode(kind, key, stored.body)
     except (InvalidRecord, InvalidSubject) as error:
         return error
-    restores = encode.sequence_in(stored.headers, encode.RESTORES)
+    restores = encode.restores_in(stored.headers, stored.sequence)
     return Version(kind, key, stored.sequence, record, stored.at, restores)
 
 

@@ -235,3 +235,12 @@ class TestRestoring:
     def test_the_key_of_a_notice_is_a_key_whatever_the_subject(self, tail: str) -> None:
         key = notice_key("scheduler", f"steer.node_control.{tail}", NODE_CONTROL)
         subjects.NOTICE.check(key)
+
+
+def test_an_answer_that_restores_nothing_names_itself_and_no_other_message_does() -> None:
+    answer = encode.outgoing(Change(NODE_CONTROL, ("n1",), None), restores=0)
+    assert answer.version(7, NOON).restores == 7
+    assert answer._replace(restores=3).version(7, NOON).restores == 3
+    assert answer._replace(restores=None).version(7, NOON).restores == 0
+    received = ({"Steer-Restores": "0"}, {"Steer-Restores": "3"}, {}, None)
+    assert [encode.restores_in(headers, 7) for headers in received] == [7, 3, 0, 0]
