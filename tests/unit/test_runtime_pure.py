@@ -242,5 +242,5 @@ def test_an_answer_that_restores_nothing_names_itself_and_no_other_message_does(
     assert answer.version(7, NOON).restores == 7
     assert answer._replace(restores=3).version(7, NOON).restores == 3
     assert answer._replace(restores=None).version(7, NOON).restores == 0
-    received = ({"Steer-Restores": "0"}, {"Steer-Restores": "3"}, {}, None)
+    received: list[dict[str, str] | None] = [{"Steer-Restores": "0"}, {"Steer-Restores": "3"}, {}, None]
     assert [encode.restores_in(headers, 7) for headers in received] == [7, 3, 0, 0]
