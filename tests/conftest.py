@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings as examples
 
 from shared.runtime import bus as buses
@@ -15,6 +16,14 @@ from shared.runtime.settings import Settings
 # The same examples in every run: a test that fails, fails for everybody.
 examples.register_profile("repeatable", derandomize=True, deadline=None)
 examples.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def default_logs() -> Iterator[None]:
+    """What a command does to the logs of its process ends with its test."""
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture

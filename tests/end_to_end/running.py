@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from shared.runtime.embedded import free_port
 from tests.integration.steer_command import Steer
 
@@ -44,10 +42,7 @@ def environment() -> dict[str, str]:
 
 async def steer(*arguments: str, data: Path) -> tuple[int, str, str]:
     """Exit code, output and errors of one command, in this process: one of its own would mostly be imports."""
-    try:
-        result = await Steer("", data)(*arguments)
-    finally:
-        structlog.reset_defaults()
+    result = await Steer("", data)(*arguments)
     return result.code, result.out, result.err
 
 

@@ -5,14 +5,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from services.cli import sources
 from services.cli.exits import Exit
@@ -40,9 +39,8 @@ ID = "01arz3ndektsv4rrffq69g5fav"
 
 
 @pytest.fixture
-def steer(server: EmbeddedServer, tmp_path: Path) -> Iterator[Steer]:
-    yield Steer(server.url, tmp_path / "data")
-    structlog.reset_defaults()
+def steer(server: EmbeddedServer, tmp_path: Path) -> Steer:
+    return Steer(server.url, tmp_path / "data")
 
 
 @asynccontextmanager

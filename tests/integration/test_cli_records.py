@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import structlog
 import yaml
 
 from services.cli import apply, manifests
@@ -32,9 +30,8 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def steer(server: EmbeddedServer, tmp_path: Path) -> Iterator[Steer]:
-    yield Steer(server.url, tmp_path / "data")
-    structlog.reset_defaults()
+def steer(server: EmbeddedServer, tmp_path: Path) -> Steer:
+    return Steer(server.url, tmp_path / "data")
 
 
 async def environment(bus: Bus) -> Environment | None:
@@ -183,7 +180,6 @@ async def test_what_is_not_there_ends_with_its_code(steer: Steer, bus: Bus) -> N
 
 def test_a_server_that_is_away_ends_with_its_code_and_says_how_to_start_one(tmp_path: Path) -> None:
     result = Steer("nats://127.0.0.1:9", tmp_path).run("status")
-    structlog.reset_defaults()
     assert result.code == Exit.UNAVAILABLE and "steer up" in result.err and not result.out
 
 

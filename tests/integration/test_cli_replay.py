@@ -1,13 +1,11 @@
 """`steer replay` over a real log that nobody decided anything in, but for what is forged here."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-import structlog
 
 from services.cli.exits import Exit
 from services.cli.replay import settings_of_services
@@ -28,9 +26,8 @@ DECISION = subjects.DECISION.subject("scheduler", "node", "n1")
 
 
 @pytest.fixture
-def steer(server: EmbeddedServer, tmp_path: Path) -> Iterator[Steer]:
-    yield Steer(server.url, tmp_path / "data")
-    structlog.reset_defaults()
+def steer(server: EmbeddedServer, tmp_path: Path) -> Steer:
+    return Steer(server.url, tmp_path / "data")
 
 
 async def forge(bus: Bus, term: int, subject: str, record: Record) -> int:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from services.cli.security import EVERY_STREAM, SERVICES
@@ -43,7 +42,6 @@ async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
     secured.start()
     yield secured
     await secured.stop()
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -118,8 +118,14 @@ class Cable:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._carrying.add(handler)
+        self._open.add(writer)
         there, back = await asyncio.open_connection("127.0.0.1", self._to)
-        self._open |= {writer, back}
+        self._open.add(back)
+        if writer.transport.is_closing():  # cut meanwhile
+            back.transport.abort()
         ways = [asyncio.create_task(self._carry(reader, back)), asyncio.create_task(self._carry(there, writer))]
         self._carrying.update(ways)
         await asyncio.wait(ways)

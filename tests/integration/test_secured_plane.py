@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from services.agent.config import AgentConfig
@@ -71,7 +70,6 @@ async def plane(tmp_path: Path) -> AsyncIterator[Secured]:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*running), 20)
             await secured.stop()
-            structlog.reset_defaults()
     assert [event for event in logs if DENIED in event["event"]] == []
 
 
