@@ -6,13 +6,10 @@
 * A client that has closed for good (`closed`) does not come back: whoever holds the bus ends, and is started anew.
 * The server cuts a connection whose message exceeds `max_payload`, headers included, and the client does not survive
   that; so every message is measured before it is sent.
-* A client that closes while the server cuts the connection says so all the same (`_close`).
-* Whoever sends a message names where its answer goes, and the server lets the answer go where the answerer may publish:
-  a question whose answer is to go to the API of JetStream would have a service purge its own log. So only an inbox is
-  answered (`_answerable`). With an nkey, the inbox carries its public key, and nobody else may listen there.
+* With an nkey, the inbox carries its public key, and nobody else may listen there.
 * A refused publish or subscription reaches the caller as a timeout only; the log says which permission is missing.
 
-What a follower reads is handed to it as bytes when it is read (`take`): the client's queue and task cost more than that.
+The traps inside the client itself are closed in `client`.
 """
 
 import asyncio
@@ -25,14 +22,13 @@ from typing import Any
 import nats
 import nats.errors
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
 from shared.errors import ConfigurationError, InvalidRecord, Problem, Unavailable
-from shared.runtime.credentials import INBOX, credentials, inbox_prefix, tls_context
-from shared.runtime.headers import parse
+from shared.runtime.client import Client, Taker, discard_pending
+from shared.runtime.credentials import credentials, inbox_prefix, tls_context
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -47,77 +43,12 @@ MAX_SUBJECT = 3000
 HEADER_ROOM = 4096
 """Bytes of `max_payload` that are left for what the client and the server add."""
 
-_ANSWERED = (f"{INBOX}.".encode(), b"$JS.ACK.", b"$JS.FC.")
-_PLAIN_HEADERS = b"NATS/1.0\r\n"
 Headers = Mapping[str, str]
-Taker = Callable[[bytes, bytes, bytes, bytes], None]
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "?([^"\s]+)"?', re.IGNORECASE)
 
 
 class _Lost(nats.errors.Error):
     """The connection was lost before the answer came."""
-
-
-class _Client(Client):
-    """The client, hardened against messages that anyone may publish.
-
-    A subject or a header that is not UTF-8 raises in the client's read loop, which ends without a word: the connection
-    is deaf, reconnects a little later, and is sent the same message again.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.takers: dict[int, Taker] = {}
-
-    async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """Where the connection is cut as well, the client cannot send what is left, stops half-way, and tells nobody."""
-        discard_pending(self)
-        try:
-            await super()._close(status, do_cbs)
-        finally:
-            if do_cbs and self._closed_cb is not None:
-                await self._closed_cb()
-
-    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
-        """In its turn: the client would write it past what it holds back, for which a pong would not speak."""
-        self._pongs.append(future or asyncio.Future())
-        await self._send_command(b"PING\r\n")
-        await self._flush_pending()
-
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        self._pings_outstanding = 0  # who sends messages is there, though its pong waits behind megabytes of a load
-        taker = self.takers.get(sid)
-        if taker is None:
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
-        self.stats["in_msgs"] += 1
-        self.stats["in_bytes"] += len(data)
-        try:
-            taker(subject, reply, data, headers)
-        except Exception as error:  # a message that anyone may have sent must not end the reading of all others
-            await self._error_cb(error)
-
-    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        if not headers:
-            return None
-        if headers.startswith(_PLAIN_HEADERS):  # a third of a load's time, as the client does it
-            return parse(headers)
-        try:
-            return await super()._process_headers(headers)
-        except (UnicodeDecodeError, IndexError):
-            return {}
-
-    def _build_message(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-    ) -> Msg:
-        return self.msg_class(
-            subject=subject.decode(errors="surrogateescape"),
-            reply=reply.decode(errors="surrogateescape") if _answerable(reply) else "",
-            data=data,
-            headers=headers,
-            _client=self,
-            _sid=sid,
-        )
 
 
 class Bus:
@@ -126,7 +57,7 @@ class Bus:
     def __init__(self, settings: Settings, name: str) -> None:
         self.settings = settings
         self.name = name
-        self.nc: _Client = _Client()
+        self.nc = Client()
         self.js: JetStreamContext = self.nc.jetstream(timeout=REQUEST_SECONDS)
         self.closed = asyncio.Event()
         self.connected = asyncio.Event()
@@ -313,22 +244,11 @@ async def _open(bus: Bus, reconnect: bool, options: Mapping[str, Any]) -> None:
     bus.nc.options["max_reconnect_attempts"] = -1
 
 
-def _answerable(reply: bytes) -> bool:
-    """Whether an answer may go there: an inbox, or what the server itself put into a delivery."""
-    return reply.startswith(_ANSWERED)
-
-
 def header_size(headers: Headers | None) -> int:
     """The bytes that headers take on the wire."""
     if not headers:
         return 0
     return 12 + sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
-
-
-def discard_pending(client: Client) -> None:
-    """Drop what the client holds back; `Client.close` would still send it."""
-    client._pending = []
-    client._pending_data_size = 0
 
 
 def _register(hooks: list[Any], hook: Any) -> Callable[[], None]:

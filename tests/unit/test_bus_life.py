@@ -1,7 +1,15 @@
-"""A connection over which messages come is alive, though the answers to its pings are late."""
+"""A connection over which messages come is alive; what a failed or a late reconnect leaves is not."""
 
-from shared.runtime.bus import Bus
+import asyncio
+import gc
+
+import nats.errors
+import pytest
+
+from shared.runtime.bus import Bus, connect
 from shared.runtime.settings import Settings
+
+INFO = b'INFO {"server_id":"s","version":"2.11.0","max_payload":1048576,"headers":true}\r\n'
 
 
 async def test_a_message_is_a_sign_of_life_while_the_pong_waits_behind_it() -> None:
@@ -11,3 +19,40 @@ async def test_a_message_is_a_sign_of_life_while_the_pong_waits_behind_it() -> N
     client._pings_outstanding = 2
     await client._process_msg(1, b"steer.node.n1", b"", b"{}", b"")
     assert (taken, client._pings_outstanding) == ([b"{}"], 0)
+
+
+async def test_a_reconnect_that_fails_in_the_handshake_leaves_no_connection_open() -> None:
+    hangs_up = {1: "after its first pong", 2: "at once", 3: "at once"}
+    calls = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        call = calls
+        if hangs_up.get(call) != "at once":
+            writer.write(INFO)
+            while line := await reader.readline():
+                if line == b"PING\r\n":
+                    writer.write(b"PONG\r\n")
+                    if call in hangs_up:
+                        break
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        bus = await connect(Settings(nats_url=f"nats://127.0.0.1:{port}"), "test", patience=10)
+        back = asyncio.Event()
+        bus.on_reconnect(back.set)
+        await asyncio.wait_for(back.wait(), 60)
+        assert calls == 4
+        gc.collect()  # what is still open warns, and a warning is an error
+        await bus.close()
+
+
+async def test_a_client_that_was_closed_does_not_come_back(settings: Settings) -> None:
+    bus = await connect(settings, "test", patience=10)
+    await bus.close()
+    bus.nc._status = bus.nc.RECONNECTING  # as a reconnect does that was about to succeed
+    with pytest.raises(nats.errors.NoServersError):
+        await bus.nc._select_next_server()
