@@ -27,8 +27,9 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
 from shared.errors import ConfigurationError, InvalidRecord, Problem, Unavailable
-from shared.runtime.client import Client, Taker, discard_pending
+from shared.runtime.client import Client, discard_pending
 from shared.runtime.credentials import credentials, inbox_prefix, tls_context
+from shared.runtime.parser import Taker
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -191,6 +192,9 @@ async def connect(
                 said = True
                 log.warning("no NATS server answers; waiting for it", connection=name, servers=settings.shown_url)
             await asyncio.sleep(RETRY_SECONDS)
+        except asyncio.CancelledError:
+            await bus.close()
+            raise
         else:
             bus.connected.set()
             if said:

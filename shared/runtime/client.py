@@ -9,12 +9,11 @@
 * Where the server cuts the connection while the client closes, nobody is told (`_close`).
 * A reconnect that is about to succeed when the client is closed goes on, and the client lives again (`_over`).
 
-What a follower reads is handed to it as bytes when it is read (`takers`): the client's queue and task cost more than
+What a follower reads is handed to it as bytes when it is read (`parser`): the client's queue and task cost more than
 that.
 """
 
 import asyncio
-from collections.abc import Callable
 
 import nats.errors
 from nats.aio import client
@@ -22,9 +21,7 @@ from nats.aio.msg import Msg
 
 from shared.runtime.credentials import INBOX
 from shared.runtime.headers import parse
-
-Taker = Callable[[bytes, bytes, bytes, bytes], None]
-"""Gets subject, reply, body and headers."""
+from shared.runtime.parser import Parser, Taker
 
 _ANSWERED = (f"{INBOX}.".encode(), b"$JS.ACK.", b"$JS.FC.")
 _PLAIN_HEADERS = b"NATS/1.0\r\n"
@@ -35,7 +32,8 @@ class Client(client.Client):
 
     def __init__(self) -> None:
         super().__init__()
-        self.takers: dict[int, Taker] = {}
+        self._ps: Parser = Parser(self)
+        self.takers: dict[int, Taker] = self._ps.takers
         self._over = False
 
     async def _select_next_server(self) -> None:
@@ -64,19 +62,6 @@ class Client(client.Client):
         self._pongs.append(future or asyncio.Future())
         await self._send_command(b"PING\r\n")
         await self._flush_pending()
-
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        self._pings_outstanding = 0  # who sends messages is there, though its pong waits behind megabytes of a load
-        taker = self.takers.get(sid)
-        if taker is None:
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
-        self.stats["in_msgs"] += 1
-        self.stats["in_bytes"] += len(data)
-        try:
-            taker(subject, reply, data, headers)
-        except Exception as error:  # a message that anyone may have sent must not end the reading of all others
-            await self._error_cb(error)
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         if not headers:

@@ -8,6 +8,7 @@ import pytest
 
 from shared.runtime.bus import Bus, connect
 from shared.runtime.settings import Settings
+from shared.runtime.tasks import end
 
 INFO = b'INFO {"server_id":"s","version":"2.11.0","max_payload":1048576,"headers":true}\r\n'
 
@@ -17,7 +18,7 @@ async def test_a_message_is_a_sign_of_life_while_the_pong_waits_behind_it() -> N
     client = Bus(Settings(), "test").nc
     client.takers[1] = lambda subject, reply, body, headers: taken.append(body)
     client._pings_outstanding = 2
-    await client._process_msg(1, b"steer.node.n1", b"", b"{}", b"")
+    await client._ps.parse(b"MSG steer.node.n1 1 2\r\n{}\r\n")
     assert (taken, client._pings_outstanding) == ([b"{}"], 0)
 
 
@@ -56,3 +57,21 @@ async def test_a_client_that_was_closed_does_not_come_back(settings: Settings) -
     bus.nc._status = bus.nc.RECONNECTING  # as a reconnect does that was about to succeed
     with pytest.raises(nats.errors.NoServersError):
         await bus.nc._select_next_server()
+
+
+async def test_a_connecting_that_is_given_up_leaves_no_connection_open() -> None:
+    called, left = asyncio.Event(), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.set()
+        await reader.read()
+        left.set()
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        connecting = asyncio.create_task(connect(Settings(nats_url=f"nats://127.0.0.1:{port}"), "test"))
+        await called.wait()
+        await end(connecting)
+        await asyncio.wait_for(left.wait(), 60)
