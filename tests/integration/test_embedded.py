@@ -1,5 +1,6 @@
 """The embedded server: where it gathers what is not committed yet, and that this costs nothing that is."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from shared import subjects
 from shared.runtime.bus import Bus, connect
 from shared.runtime.embedded import MEMORY, MEMORY_BYTES, EmbeddedServer, _stage_in
 from shared.runtime.settings import Settings
+from shared.service import MAX_BATCH
 
-BATCHES = Path("jetstream/$G/streams") / subjects.STREAM / "batches"
+LOG = Path("jetstream/$G/streams") / subjects.STREAM
+BATCHES = LOG / "batches"
 
 roomy = pytest.mark.skipif(
     not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES, reason=f"{MEMORY} has no room"
@@ -35,12 +38,33 @@ async def test_batches_are_gathered_in_memory_and_what_is_committed_survives_a_c
     await bus.nc.flush()
     assert list(staging.iterdir()), "a batch that is not whole lies there"
     server.kill()
-    assert not staging.exists()
     server.start(store, server.port)
+    assert not staging.exists()
     assert (store / BATCHES).readlink().parent == MEMORY
     again = await connect(settings, "again", patience=10)
     info = await again.js.stream_info(subjects.STREAM)
     assert info.state.messages == 3
+    await again.close()
+
+
+@roomy
+async def test_a_batch_that_a_crash_cuts_in_half_is_whole_when_the_server_is_back(
+    bus: Bus, server: EmbeddedServer, settings: Settings, tmp_path: Path
+) -> None:
+    """The server is killed when the first records of the batch are in the log: it stores one after the other."""
+    store = tmp_path / "jetstream"
+    assert await commit(bus) == 3
+    block = store / LOG / "msgs" / "1.blk"
+    size = block.stat().st_size
+    whole = asyncio.create_task(BatchWriter(bus).write([raw(f"steer.node.n{n}", b"x" * 300) for n in range(MAX_BATCH)]))
+    while block.stat().st_size == size:  # noqa: ASYNC110 - a moment later the batch is whole
+        await asyncio.sleep(0)
+    server.kill()
+    whole.cancel()
+    server.start(store, server.port)
+    again = await connect(settings, "again", patience=10)
+    info = await again.js.stream_info(subjects.STREAM)
+    assert info.state.messages == 3 + MAX_BATCH
     await again.close()
 
 
