@@ -2,6 +2,8 @@
 
 One route changes while they are away. Nobody may load the whole again: what each receives is that version, and what a
 connection and a consumer cost. The baseline of the bytes is a load of the whole.
+
+All followers are in this process, which would otherwise look for garbage among the tables of all of them.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ import uvloop
 
 from bench.following_routes import published
 from bench.following_world import FIRST_PORT, address, hostname, instance, place
-from bench.harness import Figure, Options, Row
+from bench.harness import Figure, Options, Row, quiet
 from bench.processes import Stage, stage
 from shared import subjects
 from shared.runtime import records, tasks
@@ -67,7 +69,10 @@ def run(options: Options) -> Iterable[Row]:
     hosts, herd = options.size(200, 50), options.size(HERD, 50)
     found = uvloop.run(_restart(hosts, herd))
     size = f"{herd} followers of {hosts:,} hosts"
-    yield Figure("reconnect of a herd: the last has what it lacks", found.seconds, "s", size)
+    yield Figure(
+        "reconnect of a herd: the last has what it lacks", found.seconds, "s", size,
+        target="≤ 1 s", met=found.seconds <= 1,
+    )  # fmt: skip
     share = found.bytes_each / found.load_bytes_each
     yield Figure(
         "reconnect of a herd: bytes to each", found.bytes_each, "B", size, found.load_bytes_each, share,
@@ -87,7 +92,8 @@ async def _restart(hosts: int, herd: int) -> Return:
         stack.push_async_callback(tasks.end, *following)
         await _all(proxies, address(0, 0, FIRST_PORT))
         loaded = [proxy.received for proxy in proxies]
-        seconds = await _away(on, proxies)
+        with quiet():
+            seconds = await _away(on, proxies)
         if any(proxy.loads != 1 for proxy in proxies):
             raise RuntimeError("a follower has loaded the whole again")
         lacked = [proxy.received - before for proxy, before in zip(proxies, loaded, strict=True)]
