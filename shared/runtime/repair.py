@@ -55,6 +55,7 @@ class Repair:
         self._on_rejected = on_rejected
         self._not_before: dict[str, float] = {}
         self._told: dict[str, int] = {}
+        self._answered: dict[str, int] = {}
         self._open: dict[str, Key] = {}
 
     async def begin(self) -> None:
@@ -124,6 +125,7 @@ class Repair:
         if len(self._not_before) > MOST_REMEMBERED:
             self._not_before.clear()
             self._told.clear()
+            self._answered.clear()
         self._not_before[subject] = monotonic() + AGAIN_SECONDS
         kind, _ = subjects.kind_of(subject)
         if kind not in self._world.service.keeps:
@@ -137,6 +139,7 @@ class Repair:
         await self._copy(restoration)
         outcome = await commit(restoring(self._service, restoration, now), now)
         if isinstance(outcome, Stored):
+            self._answered[subject] = outcome.sequences[-1]
             self._raised(subject, notice_key(self._service, subject, kind), outcome.sequences[-1])
             log.warning(
                 "a bad message was answered",
@@ -150,11 +153,10 @@ class Repair:
         return kind in self._world.service.keeps or kind.keeper is None
 
     async def _versions(self, message: Message) -> list[Message]:
-        """The newest versions of the subject: those since the one that the state holds."""
+        """The versions of the subject since the last answer, which is valid."""
         if not is_well_formed(message.subject):
             return [message]
-        folded = self._world.sequences.folded(message.subject)
-        start = folded if 0 < folded < message.sequence else 1  # what a load brought may itself be refused
+        start = self._answered.get(message.subject, 1)
         return await records.history(self._bus, message.subject, start) or [message]
 
     async def _copy(self, restoration: Restoration) -> None:

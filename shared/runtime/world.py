@@ -86,6 +86,8 @@ class World:
                 for message in messages:
                     self._fold_one(message)
             self.clock.received(messages[-1].at, reading)
+            if not self.loaded:  # a load comes in order too, though its position is known at its end only
+                position = max(position, messages[-1].sequence)
         self.sequences.received(position)
         return self.folded != before
 
@@ -95,9 +97,7 @@ class World:
             self.last_term = max(self.last_term, sequence)
             self.last_term_at = message.at, monotonic()
             return
-        if sequence <= self.sequences.folded(subject):  # an own record, folded when it was acknowledged
-            if is_tombstone(message.headers):
-                self.sequences.forget(subject, sequence)
+        if not self.sequences.accept(subject, sequence):  # an own record, folded when it was acknowledged
             return
         try:
             version = version_of(message)
@@ -111,12 +111,9 @@ class World:
         if self.watched and sequence > self.watched.get(subject, sequence):
             self.corrected[subject] = None
         self.traces.received(sequence, message.headers)
-        if self.sequences.accept(subject, sequence):
-            self.folded += 1
-            if version.kind in self._reads:
-                self.service.fold(self.state, version)
-        if version.record is None:
-            self.sequences.forget(subject, sequence)
+        self.folded += 1
+        if version.kind in self._reads:
+            self.service.fold(self.state, version)
 
     def _set_aside(self, message: Message, error: Exception) -> None:
         if is_tombstone(message.headers):
@@ -159,8 +156,7 @@ class World:
                 version = version_of(message)
             except (InvalidRecord, InvalidSubject):
                 continue
-            if self.sequences.accept(message.subject, message.sequence):
-                self.service.fold(self.state, version)
+            self.service.fold(self.state, version)
             return
 
     def fold_own(self, outgoing: Iterable[Outgoing], sequences: range, now: datetime) -> None:

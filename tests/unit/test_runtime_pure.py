@@ -65,13 +65,21 @@ class TestSequences:
         assert sequences.accept("a", 6)
         assert sequences.accept("b", 4)
 
-    def test_a_tombstone_that_came_through_the_log_is_forgotten(self) -> None:
+    def test_what_is_ahead_of_the_log_is_left_out_when_it_comes_and_so_is_what_is_older(self) -> None:
         sequences = Sequences()
-        sequences.accept("a", 5)
-        sequences.forget("a", 4)
-        assert sequences.folded("a") == 5
-        sequences.forget("a", 5)
-        assert sequences.folded("a") == 0
+        sequences.received(10)
+        assert sequences.accept("a", 13)
+        sequences.received(11)
+        assert not sequences.accept("a", 11)
+        sequences.received(13)
+        assert not sequences.accept("a", 13)
+
+    def test_what_the_log_has_passed_is_not_remembered(self) -> None:
+        sequences = Sequences()
+        for sequence in range(1, 100):
+            sequences.accept(f"subject {sequence}", sequence)
+            sequences.received(sequence)
+        assert len(sequences._ahead) == 1
 
     def test_what_was_read_reaches_over_own_records_that_follow_without_a_gap(self) -> None:
         sequences = Sequences()
