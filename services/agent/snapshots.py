@@ -90,6 +90,7 @@ class Snapshots:
         self._orders = Orders()
         self._learned: set[str] = set()
         self._making: dict[str, asyncio.Task[None]] = {}
+        self._given_up: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, bus: Bus) -> None:
@@ -98,10 +99,9 @@ class Snapshots:
                 group.create_task(self._reports.run(bus), name="report snapshots")
                 group.create_task(self._follow(bus), name="follow snapshot orders")
         finally:
-            tasks = list(self._making.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for name in list(self._making):
+                self._give_up(name)
+            await asyncio.gather(*self._given_up, return_exceptions=True)
 
     async def _follow(self, bus: Bus) -> None:
         name = self._config.node
@@ -206,6 +206,8 @@ class Snapshots:
 
     def _give_up(self, name: str) -> None:
         if (task := self._making.pop(name, None)) is not None:
+            self._given_up.add(task)  # until its command has ended
+            task.add_done_callback(self._given_up.discard)
             task.cancel()
 
     def _target(self, name: str) -> Path:

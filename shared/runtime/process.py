@@ -68,9 +68,9 @@ async def connected(settings: Settings, name: str, stop: asyncio.Event) -> Async
     connecting, stopping = asyncio.create_task(connect(settings, name)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        bus = connecting.result() if connecting.done() else None
     finally:
         await tasks.end(stopping, None if connecting.done() else connecting)
+    bus = None if connecting.cancelled() else connecting.result()  # it may come while it is given up
     try:
         yield bus
     finally:

@@ -23,7 +23,7 @@ from shared.subjects import Key
 from tests.end_to_end.fleet import Fleet
 from tests.end_to_end.running import ROOT, environment
 from tests.end_to_end.whole_log import nothing_differs
-from tests.integration.running import eventually
+from tests.integration.running import eventually, stop_process
 
 ENV: Key = ("shop", "web", "production")
 REPLICAS = 50
@@ -151,7 +151,7 @@ async def terms_never_go_back(bus: Bus) -> None:
         terms += [int(message.headers["Steer-Term"]) for message in batch if message.headers]
     await follower.stop()
     assert terms == sorted(terms), "a deposed leader was heard"
-    assert len(set(terms)) == 2
+    assert len(set(terms)) >= 2
 
 
 async def test_the_leader_is_killed_in_the_middle_of_a_rollout(bus: Bus, schedulers: Schedulers, fleet: Fleet) -> None:
@@ -169,7 +169,7 @@ async def test_the_leader_is_paused_for_ten_seconds_and_its_writes_are_refused(
 ) -> None:
     await begin(bus, fleet)
     leader = await schedulers.leader()
-    os.kill(leader.pid, signal.SIGSTOP)
+    await stop_process(leader.pid)
     await fleet.release()
     await asyncio.sleep(10)  # the zombie's sleep is what is tested
     os.kill(leader.pid, signal.SIGCONT)

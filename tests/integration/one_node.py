@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from services.agent import processes
 from services.agent.config import AgentConfig
 from services.agent.journal import Entry, Journal
 from services.agent.run import run_agent
@@ -57,6 +58,15 @@ async def until(look: Callable[[], Awaitable[Value]], reason: str = "what the te
         await asyncio.sleep(LOOK_SECONDS)
 
 
+def reap() -> None:
+    """The agent leaves its replicas running; here they are children of the interpreter that goes on."""
+    while processes._children:
+        pid, child = processes._children.popitem()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        child.wait()
+
+
 class OneNode:
     """Agents that follow each other on one node. `bus` is the test's own connection."""
 
@@ -100,6 +110,7 @@ class OneNode:
             if entry.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(entry.pid, signal.SIGKILL)
+        reap()
 
     async def assign(self, name: str, script: str = "sleep.py", **changes: Any) -> int:
         """Write an assignment; `run` fields and assignment fields alike, by name."""

@@ -1,6 +1,7 @@
 """What the tests of the runtime share: instances of the toy service, and conditions to wait for."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -49,10 +50,14 @@ async def counts(bus: Bus, key: Key) -> list[int]:
 async def stop_process(pid: int) -> None:
     """SIGSTOP, and wait until every thread has stopped: a signal takes a moment to arrive."""
     os.kill(pid, signal.SIGSTOP)
-    states = Path(f"/proc/{pid}/task")
-    await eventually(
-        lambda: all("\nState:\tT" in (task / "status").read_text() for task in states.iterdir()), seconds=10
-    )
+    threads = Path(f"/proc/{pid}/task")
+
+    def stopped() -> bool:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            return all("\nState:\tT" in (thread / "status").read_text() for thread in threads.iterdir())
+        return False
+
+    await eventually(stopped)
 
 
 async def loaded(follower: Follower) -> None:

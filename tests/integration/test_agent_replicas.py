@@ -132,21 +132,16 @@ async def test_health_comes_and_goes_and_comes_back_by_http(node: OneNode) -> No
 
 async def test_tcp_and_exec_probes_make_healthy_or_say_why_not(node: OneNode) -> None:
     node.start()
-    never: dict[str, Any] = {
-        "interval_seconds": 0.1,
-        "grace_period_seconds": 0.0,
-        "unhealthy_threshold": 1,
-        "timeout_seconds": 0.5,
-    }
+    never: dict[str, Any] = {"interval_seconds": 0.1, "grace_period_seconds": 0.0, "unhealthy_threshold": 1}
     seen = "import os, sys; sys.exit(not os.environ['PORT'] or 'STEER_ENVIRONMENT' not in os.environ)"
     await node.assign("tcp-1", "web.py", ports=HTTP, healthcheck=Healthcheck(type="tcp", interval_seconds=1))
-    await node.assign("tcp-2", "sleep.py", ports=HTTP, healthcheck=Healthcheck(type="tcp", **never))
+    await node.assign("tcp-2", "sleep.py", ports=HTTP, healthcheck=Healthcheck(type="tcp", timeout_seconds=30, **never))
     await node.assign("tcp-3", "sleep.py", healthcheck=Healthcheck(**never))
     good = Healthcheck(type="exec", command=(PYTHON, "-c", seen))
     await node.assign("exec-1", "sleep.py", ports=HTTP, healthcheck=good)
-    bad = Healthcheck(type="exec", command=(PYTHON, "-c", "raise SystemExit(4)"), **{**never, "timeout_seconds": 9})
+    bad = Healthcheck(type="exec", command=(PYTHON, "-c", "raise SystemExit(4)"), timeout_seconds=30, **never)
     await node.assign("exec-2", "sleep.py", healthcheck=bad)
-    slow = Healthcheck(type="exec", command=(PYTHON, "sleep.py"), **never)
+    slow = Healthcheck(type="exec", command=(PYTHON, "sleep.py"), timeout_seconds=0.5, **never)
     await node.assign("exec-3", "sleep.py", healthcheck=slow)
     missing = Healthcheck(type="exec", command=("no-such-program-anywhere",), **never)
     await node.assign("exec-4", "sleep.py", healthcheck=missing)
@@ -242,9 +237,10 @@ async def test_a_tombstone_stops_the_replica_and_deletes_its_instance(node: OneN
 
 async def test_not_before_holds_a_start_back_and_the_wait_is_reported(node: OneNode) -> None:
     node.start()
-    not_before = datetime.now(UTC) + timedelta(seconds=1)
+    await node.assign("a-1", not_before=datetime.now(UTC) + timedelta(hours=1))
+    assert "waits until" in (await node.becomes("a-1", "pending")).message
+    not_before = datetime.now(UTC) + timedelta(seconds=0.5)
     await node.assign("a-1", not_before=not_before)
-    await node.becomes("a-1", "pending")
     healthy = await node.becomes("a-1", "healthy")
     assert healthy.since >= not_before
 

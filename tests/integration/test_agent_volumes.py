@@ -137,12 +137,14 @@ async def test_a_snapshot_that_cannot_be_made_is_failed_with_the_reason(node: No
 async def test_a_command_that_takes_too_long_is_ended_at_the_deadline_or_when_the_order_is_over(node: Node) -> None:
     node.start(snapshot_command=("sh", "-c", "sleep 600; touch {target}"))
     await node.write("one", 1)
-    await node.order("s-1", deadline=datetime.now(UTC) + timedelta(seconds=1))
+    await node.order("s-1", deadline=datetime.now(UTC) + timedelta(seconds=4))
     assert (await node.reported("s-1", "failed")).error == "not done by its deadline"
     await node.order("s-2")
     await node.reported("s-2", "running")
     await node.order("s-2", state="timed_out")
     assert (await node.reported("s-2", "failed")).error == "given up: the order is timed_out"
+    await node.stop()
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("snapshot")]
 
 
 async def test_an_order_that_was_under_way_when_the_agent_ended_is_made_again_and_one_that_is_done_is_not(
