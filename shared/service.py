@@ -129,6 +129,10 @@ def _nothing_observed(state: Any, commit: Sequence[Version], now: datetime) -> N
     pass
 
 
+def _nothing_rehearsed(state: Any, now: datetime) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Service(Generic[State]):
     """One event processor.
@@ -163,3 +167,6 @@ class Service(Generic[State]):
     recall: Callable[[State, Sequence[Version], datetime], None] = _nothing_observed
     """To make the decisions of a commit again: put back, from their explanations, what they had observed at that time. A
     service that takes telemetry also leaves only what the commit is about to be looked at."""
+    rehearse: Callable[[State, datetime], bool] = _nothing_rehearsed
+    """What a standby does now and then, so that it has little to look at when it leads: it decides, keeps nothing of it,
+    and settles what it looked at in vain. True if more is left; telemetry heard before counts as not heard."""

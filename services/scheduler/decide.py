@@ -8,17 +8,20 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, islice
 
 from services.scheduler.draft import Draft
 from services.scheduler.environments import decide_environment
 from services.scheduler.looks import Look
-from services.scheduler.nodes import decide_fleet, decide_node, losing
+from services.scheduler.nodes import Silence, decide_fleet, decide_node, losing, silent, silent_since
 from services.scheduler.pools import decide_pool
 from services.scheduler.retention import decide_retention, decide_sweep
 from services.scheduler.snapshots import decide_volume
 from services.scheduler.state import State, Target
 from shared.service import MAX_BATCH, Decision, Plan
+
+MOST_IN_VAIN = 500
+"""So many looks that come to nothing end a pass, so that whoever waits for its end does not wait long."""
 
 _ORDER = ("fleet", "node", "environment", "pool", "volume", "retention", "image_sweep")
 
@@ -36,6 +39,7 @@ def decide(state: State, now: datetime) -> Plan:
 def _targets(state: State, now: datetime) -> Iterator[Target]:
     """What has to be looked at, nodes before environments, each in the order of names."""
     due = {target for at, target in state.due.irange(maximum=(now, ("~",)))}
+    due.update([("node", name) for name in silent(state, now)])
     for kind in _ORDER:
         marked = state.dirty.irange((kind,), (kind, "~"))
         also = sorted(target for target in due if target[0] == kind)
@@ -51,6 +55,7 @@ class _Pass:
         self.decisions: list[Decision] = []
         self.looks: dict[Target, Look] = {}
         self.size = 0
+        self.in_vain = 0
         self.more = False
         self.nodes_decided = False
 
@@ -63,6 +68,9 @@ class _Pass:
         if target[0] not in ("fleet", "node") and self.nodes_decided:
             self.more = True  # replicas follow what is in the log about their nodes
             return False
+        if self.in_vain >= MOST_IN_VAIN:
+            self.more = True
+            return False
         decisions, drafts = self._decide(target)
         size = sum([decision.size for decision in decisions])
         if self.size + size > MAX_BATCH:
@@ -72,11 +80,14 @@ class _Pass:
         self.decisions += decisions
         self.nodes_decided = self.nodes_decided or (target[0] == "node" and bool(decisions))
         self.size += size
+        self.in_vain += not decisions
         self.looks[target] = Look(
             mark=self.state.dirty.get(target),
             capacity=self.state.capacity_marks,
             wake_at=min([at for draft in drafts for at in draft.wakes], default=None),
             waiting=tuple([request for draft in drafts for request in draft.waiting]),
+            decided=bool(decisions),
+            silent_since=silent_since(self.state, target[1], self.now) if target[0] == "node" else None,
         )
         return True
 
@@ -101,7 +112,8 @@ class _Pass:
         return Plan(tuple(self.decisions), self.now if self.more else self._wake_at(), self.looks)
 
     def _wake_at(self) -> datetime | None:
-        others = (at for at, target in self.state.due if target not in self.looks)
         wakes = [look.wake_at for look in self.looks.values() if look.wake_at is not None]
-        first = next(others, None)
-        return min([*wakes, first] if first is not None else wakes, default=None)
+        wakes += islice((at for at, target in self.state.due if target not in self.looks), 1)
+        heard = (at for name, at in self.state.listening.items() if ("node", name) not in self.looks)
+        wakes += [at + Silence.of(self.state).suspect_after for at in islice(heard, 1)]
+        return min(wakes, default=None)

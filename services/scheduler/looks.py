@@ -17,12 +17,15 @@ class Look(NamedTuple):
     """What a pass found out about one target: when to look again, and what it could not place.
 
     `mark` and `capacity` are the marks that the pass saw: where they have moved since, the target is looked at again.
+    `silent_since` is for how long a node had been listened to in vain, where that is too long.
     """
 
     mark: int | None
     capacity: int
     wake_at: datetime | None = None
     waiting: tuple[Request, ...] = ()
+    decided: bool = False
+    silent_since: datetime | None = None
 
 
 def settle(state: State, plan: Plan, now: datetime) -> None:
@@ -34,6 +37,8 @@ def settle(state: State, plan: Plan, now: datetime) -> None:
         elif look.mark is not None and state.dirty.get(target) == look.mark:
             del state.dirty[target]
         _set_due(state, target, look.wake_at)
+        if look.silent_since is not None and state.listening.get(target[1]) == look.silent_since:
+            del state.listening[target[1]]  # from now on it is due, or heard again
         _set_waiting(state, "/".join(target), look.waiting)
 
 

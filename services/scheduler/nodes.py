@@ -4,7 +4,7 @@ Silence counts by receipt, and only from when somebody listened: a new leader, o
 nobody is marked down by an election. Many nodes silent at once is taken for our own blindness, and confirmed for longer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -40,6 +40,21 @@ class Silence:
         fleet = state.get(subjects.FLEET, (), Fleet) or Fleet()
         interval = fleet.heartbeat_interval_seconds
         return cls(timedelta(seconds=max(10, 2.5 * interval)), timedelta(seconds=max(30, 4 * interval)))
+
+
+def silent(state: State, now: datetime) -> Iterator[str]:
+    """The nodes that were not heard for so long that they have to be looked at."""
+    suspect_after = Silence.of(state).suspect_after
+    for name, at in state.listening.items():
+        if now - at < suspect_after:
+            return
+        yield name
+
+
+def silent_since(state: State, name: str, now: datetime) -> datetime | None:
+    """Since when one of these is silent; None for any other node."""
+    at = state.listening.get(name)
+    return at if at is not None and now - at >= Silence.of(state).suspect_after else None
 
 
 def decide_node(state: State, name: str, now: datetime, losing: Losing) -> tuple[list[Decision], list[Draft]]:
@@ -79,7 +94,8 @@ def _condition(
     silent = draft.now - since
     draft.observation.update(attended_at=state.attended_at, heard_at=heard, silent_seconds=silent.total_seconds())
     if silent < limits.suspect_after:
-        draft.wake(since + limits.suspect_after)
+        if since != state.listening.get(name):  # else it is looked at as soon as it is silent
+            draft.wake(since + limits.suspect_after)
         return ("alive", "heard") if heard is not None else (before.state, before.reason)
     down_at = since + limits.down_after
     if draft.now >= down_at and before.state != "down":

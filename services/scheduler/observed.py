@@ -39,7 +39,7 @@ def demand_of(demand: Demand) -> dict[str, Any]:
 def recall(state: State, commit: Sequence[Version], now: datetime) -> None:
     """Put back what the decisions of a commit had observed, and leave only what they are about to be looked at."""
     state.attended_at = state.losing = None
-    for heard in (state.heard, state.samples, state.proxies, state.busy_at):
+    for heard in (state.heard, state.listening, state.samples, state.proxies, state.busy_at):
         heard.clear()
     state.dirty.clear()
     for version in commit:

@@ -7,6 +7,7 @@ from services.scheduler.indexes import fold
 from services.scheduler.looks import settle
 from services.scheduler.observed import recall
 from services.scheduler.queries import explain_query, place_query, state_query
+from services.scheduler.rehearsal import rehearse
 from services.scheduler.state import READS, SERVICE, State
 from services.scheduler.telemetry import attend, observe
 from shared import subjects
@@ -40,6 +41,7 @@ def service() -> Service[State]:
         settle=settle,
         observe=observe,
         attend=attend,
+        rehearse=rehearse,
         deletes=(subjects.INSTANCE,),
         refuses=refuses,
         contradicted=contradicted,

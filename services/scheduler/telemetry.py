@@ -15,6 +15,8 @@ def observe(state: State, sample: Sample, received_at: datetime) -> None:
     """Take a heartbeat of a node or the report of a proxy."""
     if isinstance(sample.body, NodeSample):
         state.heard[sample.name] = received_at
+        state.listening.pop(sample.name, None)  # the one heard last stands last
+        state.listening[sample.name] = received_at
         if sample.body.instances:
             heard = NodeHeard(received_at, sample.body.interval_seconds, sample.body.instances)
             state.samples[sample.name] = heard
@@ -26,6 +28,9 @@ def observe(state: State, sample: Sample, received_at: datetime) -> None:
         body = sample.body
         state.proxies[sample.name] = ProxyHeard(body.version, body.error, received_at, body.demand)
         _mark_demand(state, before, body, received_at)
+        if before is None:  # there are data now, also of those that it has no requests for
+            for environment in state.follows_demand:
+                state.mark(("environment", *environment))
         if before is None or (before.version, before.error) != (sample.body.version, sample.body.error):
             for target in state.draining:
                 state.mark(target)
@@ -46,11 +51,15 @@ def _mark_demand(state: State, before: ProxyHeard | None, body: ProxySample, rec
 
 def attend(state: State, now: datetime) -> None:
     """Telemetry is heard from `now` on: nobody is silent for a time in which nobody listened."""
+    forget(state)
     state.attended_at = now
-    state.heard.clear()
-    state.proxies.clear()
-    state.samples.clear()
-    for key in state.tables[subjects.NODE]:
-        state.mark(("node", *key))
+    state.listening = dict.fromkeys([name for (name,) in state.tables[subjects.NODE]], now)
     for target in state.draining:
         state.mark(target)
+
+
+def forget(state: State) -> None:
+    """Nobody listens: what was heard is out of date."""
+    state.attended_at = None
+    for heard in (state.heard, state.listening, state.proxies, state.samples):
+        heard.clear()

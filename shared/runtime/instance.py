@@ -26,6 +26,7 @@ from shared.runtime.leader import Leader
 from shared.runtime.lease import Lease, monotonic
 from shared.runtime.metrics import Metrics
 from shared.runtime.reactions import Reaction
+from shared.runtime.rehearsal import Rehearsal
 from shared.runtime.world import World
 from shared.service import Service
 
@@ -54,6 +55,7 @@ class Instance:
         self.lease = Lease(bus, service.name, self.holder, settings.lease_ttl_seconds, self.follower.poke)
         self.committer = Committer(settings, service.name, bus.name, self.world.traces.of)
         self.leader = Leader(bus, self.world, self.lease, self.committer, self.metrics, self.follower.poke)
+        self.rehearsal = Rehearsal(self.world)
         self.api = Api(bus, self.world)
         self.health = HealthServer(self._exposition, self._unhealthy, self._unready)
         self._alongside = tuple(alongside)
@@ -139,11 +141,13 @@ class Instance:
             self.follower.distrust("the term ended with a commit in doubt")
             return
         await self.leader.step()
+        if not self.lease.held:
+            await self.rehearsal.step()
 
     def _pause(self) -> float:
         if not self.follower.caught_up:
             return LONGEST_WAIT_SECONDS
-        pause = self.leader.pause()
+        pause = self.leader.pause() if self.lease.held else self.rehearsal.pause()
         return LONGEST_WAIT_SECONDS if pause is None else min(pause, LONGEST_WAIT_SECONDS)
 
     def _measure(self, messages: int) -> None:

@@ -180,7 +180,9 @@ class Instance(Process, Generic[State]):
             self._renew()
         elif self.loaded:
             revision = self._leases.acquire(self.service.name, self.name)
-            if revision is not None:
+            if revision is None:
+                self.service.rehearse(self.state, self.now())
+            else:
                 self._hold(revision)
                 self._lease_acquired = revision
                 self._tenure += 1

@@ -14,9 +14,11 @@ COALESCED = timedelta(milliseconds=100)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A decision as it was made: `folded`, `heard` and `attended` count what had happened before it."""
+    """A decision as it was made: `folded` and `heard` count what had happened before it; what was heard before
+    `forgotten` did not count any more."""
 
     folded: int
+    forgotten: int
     heard: int
     now: datetime
     plan: Plan
@@ -34,6 +36,7 @@ class Recording:
     folds: list[Version] = field(default_factory=list)
     telemetry: list[tuple[Sample | None, datetime]] = field(default_factory=list)
     """What was observed, and when; None where it attended."""
+    forgotten: int = 0
     moments: list[Moment] = field(default_factory=list)
 
     def versions(self, moment: Moment) -> list[Version]:
@@ -44,7 +47,7 @@ class Recording:
         state = self.service.new_state()
         for version in versions:
             self.service.fold(state, version)
-        for sample, at in self.telemetry[: moment.heard]:
+        for sample, at in self.telemetry[moment.forgotten : moment.heard]:
             if sample is None:
                 self.service.attend(state, at)
             else:
@@ -89,10 +92,15 @@ def recorded(make: Callable[[], Service[Any]], lives: list[Recording]) -> Callab
         def decide(state: Any, now: datetime) -> Plan:
             plan = service.decide(state, now)
             life = current[0]
-            life.moments.append(Moment(len(life.folds), len(life.telemetry), now, plan))
+            life.moments.append(Moment(len(life.folds), life.forgotten, len(life.telemetry), now, plan))
             return plan
 
-        return replace(service, new_state=new_state, fold=fold, observe=observe, attend=attend, decide=decide)
+        def rehearse(state: Any, now: datetime) -> bool:
+            current[0].forgotten = len(current[0].telemetry)
+            return service.rehearse(state, now)
+
+        made = replace(service, new_state=new_state, fold=fold, observe=observe, attend=attend)
+        return replace(made, decide=decide, rehearse=rehearse)
 
     return make_recorded
 
