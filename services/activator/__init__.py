@@ -18,6 +18,7 @@ Promises
     gate.py      who goes where, who waits, who is turned away (pure)
     choice.py    the less loaded of two (pure)
     demand.py    counts → what is reported (pure)
+    led.py       which environments the hosts lead to (pure)
     headers.py   what is forwarded of a message's head (pure)
     forward.py   one request to one endpoint and back
     waking.py    activations

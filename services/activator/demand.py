@@ -44,15 +44,16 @@ class Counter:
         self._by_environment.setdefault(environment, _Counts()).turned_away += 1
 
     def answered(self, environment: str, status: int, seconds: float) -> None:
-        """`seconds` from the moment an endpoint had the request."""
-        counts = self._by_environment.setdefault(environment, _Counts())
-        counts.errors += status >= 500
-        counts.latencies_ms.append(seconds * 1000)
+        """`seconds` from the moment an endpoint had the request, which may be the last that its environment had."""
+        counts = self._by_environment.get(environment)
+        if counts is not None:
+            counts.errors += status >= 500
+            counts.latencies_ms.append(seconds * 1000)
 
     def forget(self, environments: Iterable[str]) -> None:
-        """Keep only these: the others are not routed any more."""
-        kept = set(environments)
-        self._by_environment = {name: each for name, each in self._by_environment.items() if name in kept}
+        """No route leads to these any more."""
+        for name in environments:
+            self._by_environment.pop(name, None)
 
     def sample(self, inflight: Mapping[str, int], parked: Mapping[str, int], now: float) -> dict[str, Demand]:
         """The demand by environment at `now`, on a monotonic clock."""

@@ -16,10 +16,11 @@ from aiohttp import web
 
 from services.activator.forward import client
 from services.activator.gate import Gate
+from services.activator.led import Led
 from services.activator.server import HOLD_SECONDS, Front
 from services.activator.waking import Waker
 from shared.errors import ConfigurationError, Unavailable
-from shared.model.route import HTTPRoute
+from shared.model.route import HostRoutes, HTTPRoute
 from shared.runtime import tasks
 from shared.runtime.bus import Bus
 from shared.runtime.follow import Report, RouteVersion, follow_routes, match
@@ -78,11 +79,13 @@ class Activator:
 
     async def _follow(self, bus: Bus, front: Front) -> None:
         versions = follow_routes(bus, name=self.config.name, cache=self.config.cache, report=self.report)
+        led = Led()
         async with aclosing(versions):
             async for version in versions:
                 self.version = version
-                routed = (route.environment for host in version.hosts.values() for route in host.routes)
-                front.counter.forget(routed)
+                changed = ((subject, version.record(subject)) for subject in version.changed)
+                hosts = ((name, each if isinstance(each, HostRoutes) else None) for name, each in changed)
+                front.counter.forget(led.change(hosts))
                 self.gate.admit()
 
     @asynccontextmanager

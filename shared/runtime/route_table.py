@@ -51,6 +51,11 @@ class RouteVersion:
     changed: tuple[str, ...]
     initial: bool
 
+    def record(self, subject: str) -> BaseModel | None:
+        """What a record says; None where it is gone, or cannot be read."""
+        found = self.entries.get(subject)
+        return found.record if found is not None else None
+
 
 class RouteTable:
     """What was received. `number` is the last manifest's, 0 before the first; `verified`, whether its digest agreed."""

@@ -11,7 +11,8 @@ from services.activator.choice import choose
 from services.activator.demand import Counter
 from services.activator.gate import Gate, Pass, Refusal, Ticket
 from services.activator.headers import end_to_end, to_endpoint
-from shared.model.route import HTTPRoute
+from services.activator.led import Led
+from shared.model.route import HostRoutes, HTTPRoute
 from tests.table import endpoints, route
 
 HOST = "shop.example.com"
@@ -176,8 +177,24 @@ def test_a_load_that_is_noticeably_different_is_told_at_once(before: int, total:
 def test_what_is_not_routed_any_more_is_forgotten() -> None:
     counter = Counter()
     counter.arrived(ENV, NOW)
-    counter.forget([])
+    counter.forget([ENV])
+    counter.answered(ENV, 200, 1.0)
     assert counter.sample({}, {}, 0.0) == {}
+
+
+def test_an_environment_is_gone_when_the_last_route_that_led_to_it_is() -> None:
+    led = Led()
+
+    def host(*environments: str) -> HostRoutes:
+        return HostRoutes(
+            hostname="h", routes=tuple(HTTPRoute(hostname="h", environment=each) for each in environments)
+        )
+
+    assert led.change([("h1", host("a", "b")), ("h2", host("b"))]) == set()
+    assert led.change([("h1", host("a"))]) == set()
+    assert led.change([("h2", host("c")), ("h1", host("a"))]) == {"b"}
+    assert led.change([("h1", None), ("h3", host("a"))]) == set()
+    assert led.change([("h2", None), ("h3", None)]) == {"a", "c"}
 
 
 def test_headers_of_the_connection_stay_behind_those_that_it_names_too() -> None:
