@@ -37,6 +37,7 @@ TTL_SHARE = 0.9
 RENEWALS = 3
 POLL_SECONDS = 1.0
 STREAM_NAME = f"KV_{LEASE_BUCKET}"
+NO_ANSWER = "no answer, though connected: a server whose disk was full stores nothing until it is started again"
 
 
 def monotonic() -> float:
@@ -88,8 +89,9 @@ class Lease:
             await tasks.end(watch)
 
     def _say(self, error: Exception) -> None:
-        """Once, where the server refuses: a full store keeps everybody from leading."""
-        refused = str(error) if type(error) is SteerError else ""
+        """Once, where the server refuses or is silent: a full store keeps everybody from leading."""
+        silent = isinstance(error, TimeoutError) and self._bus.connected.is_set()
+        refused = NO_ANSWER if silent else str(error) if type(error) is SteerError else ""
         if refused and refused != self._refused:
             log.warning("the lease cannot be written; trying again", service=self._service, reason=refused)
         else:

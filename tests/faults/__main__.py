@@ -34,6 +34,7 @@ ONE_SERVER: tuple[Trial, ...] = (
     trials.a_leader_does_not_read,
     trials.the_log_is_full,
     trials.the_store_is_full,
+    trials.the_disk_is_full,
     trials.a_clock_jumps,
     trials.followers_come_back_at_once,
 )

@@ -14,6 +14,7 @@ from shared.runtime.embedded import EmbeddedServer, free_port
 from shared.runtime.jetstream import api
 from shared.runtime.streams import DECLARATIONS
 from shared.subjects import STREAM
+from tests.faults.disk import Disk
 from tests.faults.waiting import until
 from tests.integration.running import stop_process
 
@@ -38,6 +39,7 @@ class Servers:
         self._monitoring = {name: free_port() for name in self.names}
         self._cluster = {name: free_port() for name in self.names}
         self._servers = {name: self._server(name) for name in self.names}
+        self.disks = {name: Disk(folder / name / "jetstream") for name in self.names}
         self._ports = {name: free_port() for name in self.names}
 
     def _server(self, name: str) -> EmbeddedServer:
@@ -57,6 +59,7 @@ class Servers:
     def start(self, *names: str) -> None:
         """These, or all of them; blocking and quick."""
         for name in names or self.names:
+            self.disks[name].mount()
             self._servers[name].start(self._folder / name, self._ports[name])
 
     def kill(self, name: str) -> None:
@@ -77,6 +80,8 @@ class Servers:
             if server.process is not None:
                 server.process.send_signal(signal.SIGCONT)
                 server.kill()
+        for disk in self.disks.values():
+            disk.unmount()
 
     def _pid(self, name: str) -> int:
         process = self._servers[name].process

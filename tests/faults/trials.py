@@ -9,6 +9,7 @@ from shared import subjects
 from shared.model.domain import Domain
 from shared.runtime.bus import Bus
 from shared.runtime.jetstream import api
+from shared.runtime.lease import NO_ANSWER
 from shared.subjects import STREAM
 from tests.faults.audit import furthest_from_the_server, newest_term, routed_version
 from tests.faults.clock import WrongClock, compiler
@@ -158,11 +159,11 @@ async def _whole(on: Scene) -> None:
 async def the_log_is_full(on: Scene) -> None:
     await _all_led(on)
     config = (await api(on.bus, f"STREAM.INFO.{STREAM}"))["config"]
-    before = _told(on)
+    before = _told(on, REFUSED)
     used = int((await api(on.bus, f"STREAM.INFO.{STREAM}"))["state"]["bytes"])
     with on.inject("the log's stream has reached its max_bytes", "publishing is refused"):
         await _limited(on.bus, {**config, "max_bytes": used + 4096})
-        await _services_say_that_they_wait(on, before)
+        await _services_say(on, REFUSED, before, more_than=1)
         await _limited(on.bus, config)
         await on.acknowledged_again()
 
@@ -170,32 +171,55 @@ async def the_log_is_full(on: Scene) -> None:
 async def the_store_is_full(on: Scene) -> None:
     """Another stream takes the last room on the server; then it is deleted."""
     await _all_led(on)
-    before = _told(on)
+    before = _told(on, REFUSED)
     with on.inject("the server's max_file_store is used up", "publishing is refused"):
         await api(on.bus, "STREAM.CREATE.FILLER", {"name": "FILLER", "subjects": ["filler"], "storage": "file"})
         body = b"x" * 1_000_000
         while b'"error"' not in (await on.bus.request("filler", body, within=5)).data:
             pass
-        await _services_say_that_they_wait(on, before)
+        await _services_say(on, REFUSED, before, more_than=1)
         await api(on.bus, "STREAM.DELETE.FILLER")
         await on.acknowledged_again()
+
+
+async def the_disk_is_full(on: Scene) -> None:
+    """The server answers no write any more, room or not, until it is started again. Nobody leads meanwhile."""
+    name = on.servers.names[0]
+    if not on.servers.disks[name].small:
+        on.left_out.append("a disk that is really full: no file system can be mounted here")
+        return
+    await _all_led(on)
+    before = _told(on, (NO_ANSWER,))
+    with on.inject("the server's disk is full to the last byte", "started again, with room, when nobody leads"):
+        on.servers.disks[name].fill()
+        await _services_say(on, (NO_ANSWER,), before, more_than=len(NAMES) - 1)
+        await until(lambda: _nobody_leads(on), "nobody leads")
+        on.servers.disks[name].free()
+        await on.servers.stop(name)
+        on.servers.start(name)
+        await _whole(on)
+        await _all_led(on)
+
+
+async def _nobody_leads(on: Scene) -> bool:
+    return not any([await each.leads() for each in on.services.instances if each.runs])
 
 
 async def _limited(bus: Bus, config: dict[str, object]) -> None:
     await api(bus, f"STREAM.UPDATE.{STREAM}", config)
 
 
-def _told(on: Scene) -> dict[Path, int]:
-    """How often each instance has said that the log takes nothing."""
-    return {each.log: sum(map(each.said().count, REFUSED)) for each in on.services.instances}
+def _told(on: Scene, reasons: Sequence[str]) -> dict[Path, int]:
+    """How often each instance has said one of these reasons for which the log takes nothing."""
+    return {each.log: sum(map(each.said().count, reasons)) for each in on.services.instances}
 
 
-async def _services_say_that_they_wait(on: Scene, before: dict[Path, int]) -> None:
+async def _services_say(on: Scene, reasons: Sequence[str], before: dict[Path, int], *, more_than: int) -> None:
     def said() -> bool:
-        told = _told(on)
-        return len({each.service for each in on.services.instances if told[each.log] > before[each.log]}) > 1
+        told = _told(on, reasons)
+        return len({each.service for each in on.services.instances if told[each.log] > before[each.log]}) > more_than
 
-    await until(said, "services say that the log takes nothing")
+    await until(said, "services say why the log takes nothing")
 
 
 # -- the way to the bus, and time ---------------------------------------------------------------------------------------

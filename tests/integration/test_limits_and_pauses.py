@@ -22,6 +22,7 @@ from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.encode import sequence_in
 from shared.runtime.follower import Follower
 from shared.runtime.jetstream import api
+from shared.runtime.lease import NO_ANSWER
 from shared.subjects import LEASE_BUCKET, NODE_CONTROL, STREAM, TERM
 from tests.integration.answering import everybody_answers, publish_bad_records
 from tests.integration.running import Start, ask, counts, eventually, received, stop_process
@@ -63,6 +64,19 @@ async def test_an_instance_that_may_not_write_its_lease_says_why_nobody_leads(bu
     assert any("maximum bytes exceeded" in str(each.get("reason")) for each in lines)
     await api(bus, f"STREAM.UPDATE.{name}", config)
     await eventually(lambda: one.leading)
+
+
+async def test_a_leader_whose_server_answers_nothing_says_so_and_leads_again(
+    server: EmbeddedServer, start: Start
+) -> None:
+    one = await start()
+    await eventually(lambda: one.leading)
+    assert server.process is not None
+    with capture_logs() as lines:
+        await stop_process(server.process.pid)
+        await eventually(lambda: [each for each in lines if each.get("reason") == NO_ANSWER])
+        server.process.send_signal(signal.SIGCONT)
+    await eventually(lambda: one.leading and one.instance.lease.held)
 
 
 @pytest.fixture
