@@ -14,7 +14,7 @@ from datetime import datetime
 import structlog
 
 from shared.runtime import encode, reactions, term
-from shared.runtime.answers import NotStored, Outcome, Stored
+from shared.runtime.answers import NotStored, Outcome, Refused, Stored
 from shared.runtime.bus import Bus
 from shared.runtime.commands import Commands
 from shared.runtime.commit import Committer
@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 RETRIES = 40
 RETRY_SECONDS = (0.05, 1.0)
 DECIDE_AGAIN_SECONDS = 0.05
+UNREAD_SECONDS = 5.0
+"""The longest wait for a term that was opened by another instance to be read."""
+
 SAMPLES_SECONDS = 0.1
 """Telemetry asks for a look at most this often."""
 
@@ -55,6 +58,7 @@ class Leader:
         self._look_after = 0.0
         self._samples_at: float | None = None
         self._wake_at: datetime | None = None
+        self._refused_after = -1
         self._attend = False
         self._notices_known = False
         self.in_doubt = False
@@ -126,13 +130,14 @@ class Leader:
     # -- the term -------------------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        if monotonic() < self._look_after:
+        if monotonic() < self._look_after and self._world.last_term == self._refused_after:
             return
-        outcome = await term.open_term(
-            self._committer, self._service.name, self._lease.holder, self._lease, self._world.last_term
-        )
+        last_term = self._refused_after = self._world.last_term
+        outcome = await term.open_term(self._committer, self._service.name, self._lease.holder, self._lease, last_term)
         if isinstance(outcome, Stored):
             self._metrics.terms.inc()
+        elif isinstance(outcome, Refused):  # by a term among what is still to be read
+            self._look_after = monotonic() + UNREAD_SECONDS
         elif outcome is not None:
             log.info("no term was opened", service=self._service.name, outcome=repr(outcome))
             await self._committer.close()
