@@ -1,17 +1,19 @@
 """Two schedulers; the leader goes, an instance dies at once → the other one has opened its term and replaced it.
 
 Killed with -9, its lease has to run out. Stopped cleanly, it gives the lease back and the standby goes on at once. The
-standby has loaded the log before, and heartbeats go on all the time.
+standby has loaded the log and looked at it before, and heartbeats go on all the time.
 """
 
 import signal
 from collections.abc import Iterable
+from functools import partial
 from statistics import median
 from time import perf_counter
 
 import uvloop
 
 from bench.harness import Figure, Options, Row, growth
+from bench.process import Process
 from bench.processes import stage
 from bench.raw import BatchWriter
 from bench.reaction import replacement_of, report_death, see, victims_of
@@ -59,7 +61,7 @@ async def _measure(nodes: int, assignments: int, runs: int) -> tuple[float, floa
         for _ in range(runs):
             for number, seconds in found.items():
                 standby = on.start("services.scheduler")
-                await on.until(standby.ready, "the standby has not loaded the log")
+                await on.until(partial(_stands_by, standby), "the standby is not ready to take over")
                 await on.quiet()
                 key, sequence = victims.pop()
                 before = perf_counter()
@@ -72,3 +74,7 @@ async def _measure(nodes: int, assignments: int, runs: int) -> tuple[float, floa
                 leader = standby
         await follower.stop()
     return median(found[signal.SIGKILL]), median(found[signal.SIGTERM])
+
+
+async def _stands_by(standby: Process) -> bool:
+    return await standby.ready() and bool((await standby.metrics())["steer_rehearsed"])

@@ -19,7 +19,7 @@ from shared.runtime.bus import Bus, connect
 from shared.runtime.embedded import EmbeddedServer
 from shared.runtime.settings import Settings
 
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 900
 POLL_SECONDS = 0.02
 HEARTBEATS_PER_SECOND = 500
 BEAT_SECONDS = 0.02

@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from shared.runtime.bus import Bus
 
 BATCH = 1000
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)

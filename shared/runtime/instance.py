@@ -55,7 +55,7 @@ class Instance:
         self.lease = Lease(bus, service.name, self.holder, settings.lease_ttl_seconds, self.follower.poke)
         self.committer = Committer(settings, service.name, bus.name, self.world.traces.of)
         self.leader = Leader(bus, self.world, self.lease, self.committer, self.metrics, self.follower.poke)
-        self.rehearsal = Rehearsal(self.world)
+        self.rehearsal = Rehearsal(self.world, self.metrics.rehearsed.set)
         self.api = Api(bus, self.world)
         self.health = HealthServer(self._exposition, self._unhealthy, self._unready)
         self._alongside = tuple(alongside)

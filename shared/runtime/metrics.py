@@ -13,6 +13,7 @@ class Metrics:
         self._service = service
         self.leader = self._gauge("steer_leader", "1 while this instance holds a term and decides")
         self.loaded = self._gauge("steer_loaded", "1 once the log has been loaded")
+        self.rehearsed = self._gauge("steer_rehearsed", "1 while a standby has nothing left to look at")
         self.position = self._gauge("steer_log_position", "Sequence up to which the log was received")
         self.lag = self._gauge("steer_log_lag_messages", "Messages of the log that wait to be folded")
         self.unreadable = self._gauge("steer_unreadable_subjects", "Subjects whose last message cannot be read")

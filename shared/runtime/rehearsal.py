@@ -4,6 +4,8 @@ It is no hurry: most of what comes is answered by the leader meanwhile. After a 
 many passes; the rest of the process gets most of the time.
 """
 
+from collections.abc import Callable
+
 from shared.runtime.lease import monotonic
 from shared.runtime.world import World
 
@@ -13,10 +15,14 @@ REST = 3
 
 
 class Rehearsal:
-    """`step` after each batch of the log, where the lease is not held; `pause` says how long nothing is due."""
+    """`step` after each batch of the log, where the lease is not held; `pause` says how long nothing is due.
 
-    def __init__(self, world: World) -> None:
+    `tell(1)` after a pass that has left nothing, `tell(0)` after one that has.
+    """
+
+    def __init__(self, world: World, tell: Callable[[float], None]) -> None:
         self._world = world
+        self._tell = tell
         self._next = 0.0
 
     def pause(self) -> float:
@@ -30,5 +36,6 @@ class Rehearsal:
             return
         async with world.lock.writer:
             more = world.service.rehearse(world.state, world.clock.now(begun))
+        self._tell(not more)
         ended = monotonic()
         self._next = ended + (REST * (ended - begun) if more else EVERY_SECONDS)
