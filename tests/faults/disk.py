@@ -8,8 +8,8 @@ import os
 import subprocess
 from pathlib import Path
 
-SIZE_MB = 192
-"""More than ever lies in a store here: the limit of the store counts 256 MB that are only reserved."""
+SIZE_MB = 512
+"""More than a server here stores at most (`MAX_FILE_STORE_MB`): that limit is another fault."""
 FIRST_BYTES = 1 << 20
 
 
