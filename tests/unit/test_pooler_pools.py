@@ -9,6 +9,7 @@ from services.pooler.queries import QUERIES
 from shared import subjects
 from shared.codec import config_hash, encode
 from shared.errors import SteerError
+from shared.model.function import Link
 from shared.model.pool import Pool
 from shared.model.run import Resources
 from shared.model.service import DecisionRecord
@@ -287,6 +288,15 @@ def test_a_dry_run_says_where_a_function_would_be() -> None:
     assert elsewhere == {"pool": str(granted("group/x")), "pooled": True, "rejected": False, "reason": ""}
     with pytest.raises(SteerError, match="handler"):
         QUERIES["place"](it.state, ask | {"function": {}}, it.now)
+
+
+def test_functions_that_may_call_each_other_in_a_circle_are_placed_like_all_others() -> None:
+    it = world("plain")
+    for name, target in (("a", "b"), ("b", "c"), ("c", "a"), ("self", "self")):
+        it.function(name, links=(Link(alias="next", target=target),))
+    it.cooperate()
+    assert not it.rejected() and not any(it.placement(name).rejected for name in ("a", "b", "c", "self", "plain"))
+    assert sorted(member for members in it.pools().values() for member in members) == ["a", "b", "c", "plain", "self"]
 
 
 def test_what_another_service_decided_is_no_matter() -> None:
