@@ -20,7 +20,11 @@ print(hashlib.sha256(repr([(m.at, m.subject, m.headers, m.body) for m in world.l
 """
 
 
-@pytest.mark.parametrize("seed", range(100))
+FOUND = (290, 410, 478)
+"""Worlds beyond the first hundred in which something was wrong once, in the product or in the simulation itself."""
+
+
+@pytest.mark.parametrize("seed", (*range(100), *FOUND))
 def test_every_invariant_holds_and_everything_comes_to_order(seed: int) -> None:
     try:
         World(seed).run()
