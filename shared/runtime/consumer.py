@@ -92,8 +92,8 @@ class Consumer:
         self.begun = self.caught_up = False
         self.position = 0
 
-    async def begin(self, last: int, start: int | None) -> None:
-        """A new consumer: a load, or on from where the old one was."""
+    async def begin(self, last: int, start: int | None, within: float) -> None:
+        """A new consumer: a load, or on from where the old one was. Raises where the server has not made it in time."""
         await self.end()
         inbox = self._bus.nc.new_inbox()
         config: dict[str, Any] = {
@@ -121,6 +121,7 @@ class Consumer:
                 self._bus,
                 f"CONSUMER.CREATE.{self._stream}.{suffix}",
                 {"stream_name": self._stream, "config": config, "action": "create"},
+                within,
             )
         except (SteerError, OSError, nats.errors.Error):
             await self.end()

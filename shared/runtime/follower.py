@@ -36,6 +36,8 @@ LONGEST_ABSENCE_SECONDS = 12 * 3600
 BATCH_MESSAGES = 500
 PENDING_MESSAGES = 512 * 1024
 RETRY_SECONDS = (0.05, 2.0)
+ANSWER_SECONDS = (5.0, 80.0)
+"""At first the server gets so long to make a consumer, then longer: of a million subjects it looks at each."""
 
 __all__ = ["RESTARTED", "Follower", "Message", "Restarted"]
 
@@ -205,24 +207,25 @@ class Follower:
 
     async def _follow(self) -> None:
         """Make the consumers anew; where that fails, try again later."""
-        delay, said = RETRY_SECONDS[0], False
+        delay, within, said = RETRY_SECONDS[0], ANSWER_SECONDS[0], False
         while True:
             self._again.clear()
             try:
-                await self._follow_once()
+                await self._follow_once(within)
             except (SteerError, OSError, nats.errors.Error) as error:
                 if not said:
                     said = True
                     log.info("cannot follow yet; waiting", stream=self._stream, reason=str(error))
                 await asyncio.sleep(delay * random.uniform(0.5, 1.5))
                 delay = min(delay * 2, RETRY_SECONDS[1])
+                within = min(within * 2, ANSWER_SECONDS[1]) if self._bus.connected.is_set() else ANSWER_SECONDS[0]
             else:
                 return
 
-    async def _follow_once(self) -> None:
+    async def _follow_once(self, within: float) -> None:
         # What comes while the answer is on its way says nothing about the log.
         received = max((each.position for each in self._consumers if each.begun), default=0)
-        info = await api(self._bus, f"STREAM.INFO.{self._stream}")
+        info = await api(self._bus, f"STREAM.INFO.{self._stream}", within=within)
         last, created = int(info["state"]["last_seq"]), str(info["created"])
         reason = self._why_anew(last, created, received)
         if reason:
@@ -230,7 +233,7 @@ class Follower:
             self._again.clear()
         self._created = created
         for each in self._consumers:
-            await each.begin(last, self._start)
+            await each.begin(last, self._start, within)
 
     def _why_anew(self, last: int, created: str, received: int) -> str:
         begun = [each for each in self._consumers if each.begun]
