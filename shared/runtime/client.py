@@ -7,6 +7,8 @@
   answered (`_answerable`).
 * Where a reconnect does not get beyond the handshake, the connection is forgotten and stays open (`_connect_to_server`).
 * Where the server cuts the connection while the client closes, nobody is told (`_close`).
+* A cancellation that meets the end of an attempt to connect is lost there (`asyncio.wait_for` of Python 3.11), and the
+  search for a server goes on for ever (`_connect_to_server`).
 * A reconnect that is about to succeed when the client is closed goes on, and the client lives again (`_over`).
 
 What a follower reads is handed to it as bytes when it is read (`parser`): the client's queue and task cost more than
@@ -42,7 +44,10 @@ class Client(client.Client):
         await super()._select_next_server()
 
     async def _connect_to_server(self, server: client.Srv) -> None:
-        """Close what an attempt has left: the client keeps the newest connection only, closed or not."""
+        """Close what the attempt before has left: the client keeps the newest connection only, closed or not."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
         await super()._connect_to_server(server)

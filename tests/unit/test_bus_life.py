@@ -1,6 +1,7 @@
 """A connection over which messages come is alive; what a failed or a late reconnect leaves is not."""
 
 import asyncio
+import contextlib
 import gc
 
 import nats.errors
@@ -42,7 +43,7 @@ async def test_a_reconnect_that_fails_in_the_handshake_leaves_no_connection_open
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        bus = await connect(Settings(nats_url=f"nats://127.0.0.1:{port}"), "test", patience=10)
+        bus = await connect(Settings(nats_url=f"nats://127.0.0.1:{port}"), "test", patience=60)
         back = asyncio.Event()
         bus.on_reconnect(back.set)
         await asyncio.wait_for(back.wait(), 60)
@@ -52,7 +53,7 @@ async def test_a_reconnect_that_fails_in_the_handshake_leaves_no_connection_open
 
 
 async def test_a_client_that_was_closed_does_not_come_back(settings: Settings) -> None:
-    bus = await connect(settings, "test", patience=10)
+    bus = await connect(settings, "test", patience=60)
     await bus.close()
     bus.nc._status = bus.nc.RECONNECTING  # as a reconnect does that was about to succeed
     with pytest.raises(nats.errors.NoServersError):
@@ -75,3 +76,20 @@ async def test_a_connecting_that_is_given_up_leaves_no_connection_open() -> None
         await called.wait()
         await end(connecting)
         await asyncio.wait_for(left.wait(), 60)
+
+
+async def test_a_cancellation_that_was_lost_ends_the_search_for_a_server_all_the_same(settings: Settings) -> None:
+    bus = await connect(settings, "test", patience=60)
+
+    async def search() -> None:
+        searching = asyncio.current_task()
+        assert searching is not None
+        searching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):  # as in the library, at the end of an attempt
+            await asyncio.sleep(0)
+        await bus.nc._select_next_server()
+
+    searching = asyncio.create_task(search())
+    await asyncio.wait([searching])
+    assert searching.cancelled()
+    await bus.close()
