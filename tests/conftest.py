@@ -43,7 +43,7 @@ def settings(server: EmbeddedServer) -> Settings:
 @pytest.fixture
 async def bus(settings: Settings) -> AsyncIterator[Bus]:
     """A connection to the server, its streams ensured."""
-    bus = await buses.connect(settings, "test", patience=10)
+    bus = await buses.connect(settings, "test", patience=60)
     await streams.ensure(bus)
     yield bus
     await bus.close()

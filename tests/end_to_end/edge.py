@@ -20,7 +20,7 @@ RATE = 200
 OPEN = 40
 """So many requests may be under way at most: a machine that cannot keep up gets fewer a second, not more at a time."""
 REQUEST_SECONDS = 10.0
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 LOOK_SECONDS = 0.1
 
 
@@ -70,7 +70,7 @@ async def process(
         if child.returncode is None:
             child.terminate()
         try:
-            await asyncio.wait_for(child.wait(), 30)
+            await asyncio.wait_for(child.wait(), 60)
         except TimeoutError:
             child.kill()
             await child.wait()

@@ -60,7 +60,7 @@ async def process(
     finally:
         if made.returncode is None:
             made.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(made.wait(), 30)
+            await asyncio.wait_for(made.wait(), 60)
 
 
 def source(directory: Path, number: int) -> str:

@@ -135,7 +135,7 @@ async def process(command: list[str], environment: dict[str, str], log: Path) ->
         if child.returncode is None:
             child.terminate()
         try:
-            await asyncio.wait_for(child.wait(), 30)
+            await asyncio.wait_for(child.wait(), 60)
         except TimeoutError:
             child.kill()
             await child.wait()
@@ -176,7 +176,7 @@ async def test_every_command_runs_and_every_health_check_comes_to_say_yes(tmp_pa
         for names in (NATS, (*DECIDERS, *DOERS, PROXY)):
             await asyncio.gather(*(stack.enter_async_context(container(here, name)) for name in names))
         url = here.environment("scheduler", 0)["STEER_NATS_URL"]
-        bus = await connect(Settings(nats_url=url, replicas=3), "test", patience=10)
+        bus = await connect(Settings(nats_url=url, replicas=3), "test", patience=60)
         stack.push_async_callback(bus.close)
         async with asyncio.timeout(HEALTHY_SECONDS):
             while not all(leader.holds_lease for leader in await leaders(bus)):  # noqa: ASYNC110 - other processes

@@ -98,7 +98,7 @@ class Proxy:
 
 
 def post(address: str, name: str, value: Any) -> Any:
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=60)
     try:
         connection.request("POST", f"/function/{name}", json.dumps(value))
         answer = connection.getresponse()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(NATS is None, reason="the nats program is not on
 async def nats(url: str, *arguments: str) -> str:
     assert NATS is not None
     process = await asyncio.create_subprocess_exec(NATS, "--server", url, *arguments, stdout=PIPE, stderr=PIPE)
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
     return out.decode()
 
@@ -34,7 +34,7 @@ async def test_the_recipes_of_the_readme_show_what_they_say(tmp_path: Path) -> N
         code, _, err = await plane.steer("deploy", WEB, "--image", "exec:v1", "--wait", "--timeout", "60")
         assert code == Exit.OK, err
 
-        out, _ = await asyncio.wait_for(watching.communicate(), 30)
+        out, _ = await asyncio.wait_for(watching.communicate(), 60)
         assert out.count(b"steer.assignment.n1.web-") >= 3 and b'"desired":"run"' in out
 
         assert json.loads(await nats(plane.url, "kv", "get", subjects.LEASE_BUCKET, "scheduler", "--raw"))["holder"]
@@ -51,7 +51,7 @@ async def subscribed(plane: Up) -> asyncio.subprocess.Process:
         *(NATS, "--server", plane.url, "sub", filter_, "--count", "3"), stdout=PIPE, stderr=PIPE
     )
     assert process.stderr is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while b"Subscribing" not in await process.stderr.readline():
             continue
     return process

@@ -167,20 +167,20 @@ async def test_no_request_fails_while_everything_behind_the_proxies_changes(tmp_
         await loads.more()
 
         await here.deploy(WEB, "v2")
-        await until(lambda: here.settled(WEB, 4, "2"), 40)
+        await until(lambda: here.settled(WEB, 4, "2"), 60)
         await loads.more()
         loads.assert_none_failed("a switch of releases")
         assert all(load.answered("v1") and load.answered("v2") for load in loads.all)
 
         drained = (await here.replicas(WEB))[0][0][0]
         await records.put(here.bus, subjects.NODE_CONTROL, (drained,), NodeControl(drain=True))
-        await until(lambda: left(here, drained), 40)
-        await until(lambda: here.settled(WEB, 4, "2"), 40)
+        await until(lambda: left(here, drained), 60)
+        await until(lambda: here.settled(WEB, 4, "2"), 60)
         await loads.more()
         loads.assert_none_failed("a drain")
 
         await records.put(here.bus, subjects.ENVIRONMENT, WEB, environment({"min": 3}))
-        await until(lambda: here.settled(WEB, 3, "2"), 40)
+        await until(lambda: here.settled(WEB, 3, "2"), 60)
         await loads.more()
         loads.assert_none_failed("a scale-down")
 
@@ -191,8 +191,8 @@ async def test_no_request_fails_while_everything_behind_the_proxies_changes(tmp_
         await loads.stop()
         loads.assert_none_failed("the end of a node, but for what was under way there", under_way)
 
-        await until(lambda: asleep(here), 40)
-        await until(lambda: here.settled(NAP, 0, "1"), 40)
+        await until(lambda: asleep(here), 60)
+        await until(lambda: here.settled(NAP, 0, "1"), 60)
         # The node that died may still be taken for alive, so that the first replica is placed there in vain.
         woken = await asyncio.gather(*(answers(edge.port, NAP_HOST, 200, seconds=60) for edge in here.edges))
         assert all(woken), f"it does not wake\n{here.logs()}"

@@ -32,4 +32,4 @@ async def start(settings: Settings) -> AsyncIterator[Start]:
     for each in running:
         if not each.task.done():
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(each.stop(), 10)
+                await asyncio.wait_for(each.stop(), 60)

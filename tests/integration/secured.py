@@ -59,7 +59,7 @@ class Secured:
 
     async def bus(self, role: str, **changes: Any) -> Bus:
         """A connection; it ends with the server."""
-        self._buses.append(await buses.connect(self.settings(role, **changes), role.replace(".", "-"), patience=10))
+        self._buses.append(await buses.connect(self.settings(role, **changes), role.replace(".", "-"), patience=60))
         return self._buses[-1]
 
     async def steer(self, role: str, *arguments: str, stdin: str = "") -> Result:

@@ -67,7 +67,7 @@ class Here:
         """The first demand on the wire that fits."""
         subscription = await self.bus.nc.subscribe(subjects.live_proxy("activator-1"))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 async for message in subscription.messages:
                     sample = codec.validate(ProxySample, message.subject, message.data)
                     if holds(sample.demand.get(NAME, Demand())):
@@ -91,7 +91,7 @@ async def start(bus: Bus, settings: Settings) -> AsyncIterator[Callable[..., Awa
 
             async def end() -> None:
                 stop.set()
-                await asyncio.wait_for(asyncio.gather(routes, running), 20)
+                await asyncio.wait_for(asyncio.gather(routes, running), 60)
 
             stack.push_async_callback(end)
             here = Here(bus, activator, world, session, stop)
@@ -101,7 +101,7 @@ async def start(bus: Bus, settings: Settings) -> AsyncIterator[Callable[..., Awa
             world.promote("1")
             world.domain_of("main", HOST)
             await here.send()
-            await asyncio.wait_for(activator.serving.wait(), 10)
+            await asyncio.wait_for(activator.serving.wait(), 60)
             await eventually(lambda: activator.version is not None and HOST in activator.version.hosts)
             return here
 

@@ -53,7 +53,7 @@ async def empty(settings: Settings, server: EmbeddedServer, tmp_path: Path) -> N
     """A server that has lost everything, its streams declared anew."""
     server.stop()
     restart(server, tmp_path, emptied=True)
-    fresh = await buses.connect(settings, "fresh", patience=10)
+    fresh = await buses.connect(settings, "fresh", patience=60)
     await streams.ensure(fresh)
     await fresh.close()
 
@@ -382,7 +382,7 @@ async def test_a_node_taken_out_of_service_registers_only_at_the_next_start(
 async def _load_anew(node: OneNode, server: EmbeddedServer, tmp_path: Path, name: str) -> None:
     """Put the log back to what it was before one more message was received."""
     server.stop()
-    shutil.copytree(tmp_path / "jetstream", tmp_path / "copy")
+    shutil.copytree(tmp_path / "jetstream", tmp_path / "copy", symlinks=True)
     restart(server, tmp_path)
     await node.bus.connected.wait()
     drain = await node.assign(name, desired="drain")
@@ -475,4 +475,4 @@ async def test_two_agents_never_share_a_directory(node: OneNode) -> None:
     node.start()
     await node.registered()
     with pytest.raises(ConfigurationError, match="another agent uses this directory"):
-        await asyncio.wait_for(node.start(), 20)
+        await asyncio.wait_for(node.start(), 60)

@@ -92,7 +92,7 @@ async def test_the_members_of_an_adopted_host_are_known(node: OneNode) -> None:
 
 
 def call(port: int, name: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", f"/function/{name}")
     assert connection.getresponse().status == 503
     connection.close()

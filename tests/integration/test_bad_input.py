@@ -152,7 +152,7 @@ async def running(settings: Settings, bus: Bus) -> AsyncIterator[list[Running]]:
     await eventually(lambda: all(each.leading for each in found))
     yield found
     for each in found:
-        await asyncio.wait_for(each.stop(), 20)
+        await asyncio.wait_for(each.stop(), 60)
 
 
 def test_there_are_more_than_sixty_bad_messages_of_every_kind_and_each_is_refused() -> None:
@@ -167,7 +167,7 @@ def test_there_are_more_than_sixty_bad_messages_of_every_kind_and_each_is_refuse
 
 async def test_whatever_is_wrong_is_in_quarantine_and_what_is_good_goes_on(bus: Bus, running: list[Running]) -> None:
     bad = bad_messages()
-    before = await asyncio.gather(*(bus.request(each.subject, good(each.kind), within=20) for each in bad))
+    before = await asyncio.gather(*(bus.request(each.subject, good(each.kind), within=60) for each in bad))
     sequences = [int(json.loads(answer.data)["seq"]) for answer in before]
     for each in bad:
         await bus.publish(each.subject, each.body)

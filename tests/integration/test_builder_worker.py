@@ -49,7 +49,7 @@ async def worker(bus: Bus, directory: Path, ordinal: int = 0, command: str = ECH
         yield made
     finally:
         stop.set()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
 
 async def build(bus: Bus, number: int, **fields: object) -> Key:
@@ -160,7 +160,7 @@ async def test_a_worker_that_is_told_to_end_finishes_what_it_builds(builder: Run
 
     await eventually(deleting)
     go_on.touch()
-    await asyncio.wait_for(task, 20)
+    await asyncio.wait_for(task, 60)
     assert (await ended(bus, first)).attempt == 1
     assert (await status(bus, second)).state == "queued"
 
@@ -248,7 +248,7 @@ async def _renewed(bus: Bus) -> None:
 
 async def test_a_client_that_waits_gets_the_worker_that_comes_up(builder: Running, bus: Bus) -> None:
     pool = Pool(bus, POOL)
-    waiting = asyncio.create_task(pool.get("a", wait_seconds=30))
+    waiting = asyncio.create_task(pool.get("a", wait_seconds=60))
 
     async def scaled() -> bool:
         version = await records.get(bus, subjects.WORKER_SCALE, (POOL,))
@@ -256,7 +256,7 @@ async def test_a_client_that_waits_gets_the_worker_that_comes_up(builder: Runnin
 
     await eventually(scaled)
     await ready_worker(bus)
-    mine = await asyncio.wait_for(waiting, 10)
+    mine = await asyncio.wait_for(waiting, 60)
     with pytest.raises(RequestRefused, match="tcp://other:1 is not allocated"):
         await pool.release("tcp://other:1")
     await pool.release(mine.address)
@@ -266,7 +266,7 @@ async def test_a_client_that_waits_gets_the_worker_that_comes_up(builder: Runnin
 
 
 async def test_a_client_that_goes_away_leaves_the_queue(builder: Running, bus: Bus) -> None:
-    waiting = asyncio.create_task(Pool(bus, POOL).get("a", wait_seconds=30))
+    waiting = asyncio.create_task(Pool(bus, POOL).get("a", wait_seconds=60))
     await eventually(lambda: len(builder.instance.world.state.indexes.line(POOL)) == 1)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
@@ -276,8 +276,8 @@ async def test_a_client_that_goes_away_leaves_the_queue(builder: Running, bus: B
 async def test_a_closed_pool_gives_everything_back(builder: Running, bus: Bus) -> None:
     pool = Pool(bus, POOL)
     await ready_worker(bus)
-    await pool.get("a", wait_seconds=5)
-    waiting = asyncio.create_task(pool.get("b", wait_seconds=30))
+    await pool.get("a", wait_seconds=60)
+    waiting = asyncio.create_task(pool.get("b", wait_seconds=60))
     await eventually(lambda: len(builder.instance.world.state.indexes.line(POOL)) == 1)
     await pool.close()
     with pytest.raises(PoolClosed):
@@ -291,22 +291,22 @@ async def test_a_client_learns_that_its_worker_is_gone(builder: Running, bus: Bu
     pool = Pool(bus, POOL)
     await ready_worker(bus)
     with pytest.raises(LeaseLost, match="default/w-0"):
-        async with pool.worker("a", wait_seconds=5) as mine:
+        async with pool.worker("a", wait_seconds=60) as mine:
             await records.put(bus, subjects.BUILD_WORKER, (POOL, "w-0"), None)
-            await asyncio.wait_for(mine.lost.wait(), 10)
+            await asyncio.wait_for(mine.lost.wait(), 60)
 
 
 async def test_a_client_does_not_notice_a_change_of_the_leader(builder: Running, start: Start, bus: Bus) -> None:
     pool = Pool(bus, POOL)
     await ready_worker(bus)
-    mine = await pool.get("a", wait_seconds=5)
+    mine = await pool.get("a", wait_seconds=60)
     waiting = asyncio.create_task(pool.get("b", wait_seconds=60))
     await eventually(lambda: len(builder.instance.world.state.indexes.line(POOL)) == 1)
     second = await start(service())
     await builder.stop()
     await eventually(lambda: second.leading)
     await pool.release(mine.address)
-    theirs = await asyncio.wait_for(waiting, 20)
+    theirs = await asyncio.wait_for(waiting, 60)
     assert theirs.token != mine.token and await holder(bus) == "b"
     await pool.close()
 
@@ -353,7 +353,7 @@ async def test_the_scaler_follows_the_scale_and_forgets_workers_that_died(bus: B
 
     await eventually(forgotten)
     stop.set()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
     assert workers.running == set()
 
 

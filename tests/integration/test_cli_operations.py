@@ -52,7 +52,7 @@ async def scheduling(settings: Settings) -> AsyncIterator[None]:
         yield
     finally:
         stop.set()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
 
 async def record(bus: Bus, kind: subjects.Kind, *key: str) -> Any:
@@ -234,9 +234,9 @@ async def test_events_are_followed_as_they_come_and_go(bus: Bus, settings: Setti
         key = ("scheduler", "node_down", "n1")
         await records.put(bus, subjects.NOTICE, ("scheduler", "node_down", "n2"), notice("another"))
         await records.put(bus, subjects.NOTICE, key, notice("down"))
-        first = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        first = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         await records.put(bus, subjects.NOTICE, key, None)
-        second = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        second = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         assert (first["record"]["message"], second["record"]) == ("down", None)
     finally:
         process.terminate()
@@ -267,7 +267,7 @@ async def test_sweep_sources_deletes_what_is_older_than_a_day_and_nothing_below(
     assert "nothing is older than 24 h" in (await steer("sweep", "sources", str(store))).err
     await steer("sweep", "sources", str(store), "--older-than-hours", "1")
     assert not (store / "new").exists() and (store / "below" / "old").exists()
-    assert (await steer("sweep", "sources", str(store / "none"))).code == Exit.FAILED
+    assert (await steer("sweep", "sources", str(store / "none"))).code == Exit.INVALID
 
 
 async def test_an_archive_that_is_uploaded_again_is_as_good_as_new(steer: Steer, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def test_batches_are_gathered_in_memory_and_what_is_committed_survives_a_c
     server.start(store, server.port)
     assert not staging.exists()
     assert (store / BATCHES).readlink().parent == MEMORY
-    again = await connect(settings, "again", patience=10)
+    again = await connect(settings, "again", patience=60)
     info = await again.js.stream_info(subjects.STREAM)
     assert info.state.messages == 3
     await again.close()
@@ -62,7 +62,7 @@ async def test_a_batch_that_a_crash_cuts_in_half_is_whole_when_the_server_is_bac
     server.kill()
     whole.cancel()
     server.start(store, server.port)
-    again = await connect(settings, "again", patience=10)
+    again = await connect(settings, "again", patience=60)
     info = await again.js.stream_info(subjects.STREAM)
     assert info.state.messages == 3 + MAX_BATCH
     await again.close()

@@ -57,16 +57,16 @@ async def test_the_follower_in_javascript_sees_and_acknowledges_each_version(bus
         manifest = await records.get(bus, subjects.ROUTE_MANIFEST, ())
         assert manifest is not None and manifest.record is not None
         assert version["digest"] == manifest.record.model_dump()["digest"]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for message in acknowledged.messages:
                 sample = codec.validate(ProxySample, message.subject, message.data)
                 if (sample.version, sample.digest) == (version["version"], version["digest"]):
                     break
     finally:
         child.terminate()
-        await asyncio.wait_for(child.wait(), 20)
+        await asyncio.wait_for(child.wait(), 60)
         stop.set()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
 
 async def send(bus: Bus, world: World) -> None:
@@ -78,7 +78,7 @@ async def send(bus: Bus, world: World) -> None:
 async def seen(child: asyncio.subprocess.Process, hosts: dict[str, list[str]]) -> dict[str, Any]:
     """The first version with these hosts and addresses."""
     assert child.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             line = await child.stdout.readline()
             assert line, "the follower has ended"

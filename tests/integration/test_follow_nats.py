@@ -44,7 +44,7 @@ async def test_the_recipe_shows_the_routes_in_force_and_then_each_change(bus: Bu
         await until(child, f'"version":{world.manifest.version}'.encode())
     finally:
         child.terminate()
-        await asyncio.wait_for(child.communicate(), 20)
+        await asyncio.wait_for(child.communicate(), 60)
 
 
 def test_the_recipe_is_that_of_the_readme() -> None:
@@ -62,7 +62,7 @@ async def send(bus: Bus, world: World, since: int = 0) -> int:
 async def until(child: asyncio.subprocess.Process, text: bytes) -> None:
     """Read until a line has it."""
     assert child.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while line := await child.stdout.readline():
             if text in line:
                 return

@@ -94,7 +94,7 @@ async def test_a_credentials_file_lets_a_user_of_an_account_in(
     settings = Settings.from_environment(
         {"STEER_NATS_URL": operated.url, "STEER_NATS_CREDS": user_of(account, tmp_path / "ci.creds")}
     )
-    bus = await buses.connect(settings, "test", patience=10)
+    bus = await buses.connect(settings, "test", patience=60)
     await streams.ensure(bus)
     assert (await bus.request("$JS.API.INFO")).data
     await bus.close()
@@ -105,16 +105,16 @@ async def test_credentials_of_an_account_that_nobody_has_signed_are_refused(
 ) -> None:
     stranger = user_of(Identity(nkeys.PREFIX_BYTE_ACCOUNT), tmp_path / "stranger.creds")
     with pytest.raises(ConfigurationError, match="refuses the credentials"):
-        await buses.connect(Settings(nats_url=operated.url, nats_creds=stranger), "test", patience=10)
+        await buses.connect(Settings(nats_url=operated.url, nats_creds=stranger), "test", patience=60)
     with pytest.raises(ConfigurationError, match="refuses the credentials"):
-        await buses.connect(Settings(nats_url=operated.url), "test", patience=10)
+        await buses.connect(Settings(nats_url=operated.url), "test", patience=60)
 
 
 async def test_credentials_that_are_none_are_told(operated: EmbeddedServer, tmp_path: Path) -> None:
     (tmp_path / "empty.creds").write_text("nothing\n")
     settings = Settings(nats_url=operated.url, nats_creds=str(tmp_path / "empty.creds"))
     with pytest.raises(ConfigurationError, match=r"empty\.creds holds no credentials"):
-        await buses.connect(settings, "test", patience=10)
+        await buses.connect(settings, "test", patience=60)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_certificate_lets_its_owner_in_and_nobody_else(certified: Embedd
         "STEER_TLS_CERT": str(tls / "own.pem"),
         "STEER_TLS_KEY": str(tls / "own-key.pem"),
     }
-    bus = await buses.connect(Settings.from_environment(variables), "test", patience=10)
+    bus = await buses.connect(Settings.from_environment(variables), "test", patience=60)
     await streams.ensure(bus)
     await bus.close()
     make_certificates(tmp_path / "other", "stranger")
@@ -149,7 +149,7 @@ async def test_a_certificate_lets_its_owner_in_and_nobody_else(certified: Embedd
     }
     for changes in (stranger, {"STEER_TLS_CERT": "", "STEER_TLS_KEY": ""}):
         with pytest.raises(ConfigurationError, match="refuses the certificate"):
-            await buses.connect(Settings.from_environment({**variables, **changes}), "test", patience=10)
+            await buses.connect(Settings.from_environment({**variables, **changes}), "test", patience=60)
 
 
 async def test_a_certificate_without_its_key_is_told(certified: EmbeddedServer, tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ async def test_a_certificate_without_its_key_is_told(certified: EmbeddedServer, 
         tls_key=str(tls / "ca-key.pem"),
     )
     with pytest.raises(ConfigurationError, match="STEER_TLS_CERT"):
-        await buses.connect(settings, "test", patience=10)
+        await buses.connect(settings, "test", patience=60)

@@ -86,7 +86,7 @@ class Server:
         )
 
     async def _ask(self, message: Message, headers: dict[str, str]) -> int:
-        answer = await self._bus.request(message.subject, message.body, {**message.headers, **headers}, within=5)
+        answer = await self._bus.request(message.subject, message.body, {**message.headers, **headers}, within=60)
         found: dict[str, Any] = orjson.loads(answer.data)
         return -int(found["error"]["err_code"]) if "error" in found else int(found["seq"])
 
@@ -285,7 +285,7 @@ def cluster(tmp_path: Path) -> Iterator[list[EmbeddedServer]]:
 
 @pytest.fixture
 async def replicated(cluster: list[EmbeddedServer]) -> AsyncIterator[Bus]:
-    bus = await buses.connect(Settings(nats_url=cluster[0].url, replicas=3), "test", patience=20)
+    bus = await buses.connect(Settings(nats_url=cluster[0].url, replicas=3), "test", patience=60)
     await _until_it_answers(bus)
     yield bus
     await bus.close()

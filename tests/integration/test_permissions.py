@@ -292,5 +292,5 @@ async def test_with_tls_the_server_is_known_by_its_authority(tmp_path: Path) -> 
     assert (await bus.request("$JS.API.INFO")).data
     for changes in ({"tls_ca": ""}, {"tls_ca": "", "nats_url": secured.url.replace("tls://", "nats://")}):
         with pytest.raises(ConfigurationError, match="not trusted"):
-            await buses.connect(secured.settings("operator", **changes), "test", patience=5)
+            await buses.connect(secured.settings("operator", **changes), "test", patience=60)
     await secured.stop()

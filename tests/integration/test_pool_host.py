@@ -74,7 +74,7 @@ class Running:
         self.until(self.listens)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body)
             answer = connection.getresponse()
@@ -97,7 +97,7 @@ class Running:
             return False
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, "it does not come to that"
             time.sleep(0.02)
@@ -233,14 +233,14 @@ def test_it_ends_after_the_calls_that_are_under_way(artifacts: Path) -> None:
     host = Running(artifacts, [row("waits", artifact="waits.py")])
     try:
         host.loaded()
-        connection = http.client.HTTPConnection("127.0.0.1", host.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", host.port, timeout=60)
         connection.request("POST", "/function/waits")
         host.until((artifacts / "begun").exists)
         host.process.send_signal(signal.SIGTERM)
         (artifacts / "go").touch()
         assert connection.getresponse().read() == b'"done"\n'
         connection.close()
-        assert host.process.wait(timeout=20) == 0
+        assert host.process.wait(timeout=60) == 0
     finally:
         host.process.kill()
         host.process.wait()

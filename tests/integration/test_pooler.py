@@ -34,7 +34,7 @@ async def pooler(settings: Settings) -> AsyncIterator[None]:
     running = asyncio.create_task(serve(service(), settings, stop=stop))
     yield
     stop.set()
-    await asyncio.wait_for(running, 20)
+    await asyncio.wait_for(running, 60)
 
 
 def function(worker: str | None = "main") -> Function:
@@ -132,7 +132,7 @@ async def test_it_answers_how_full_a_pool_is_and_why_a_function_waits(bus: Bus, 
         seen = await own(bus)
 
         async def ask(verb: str, body: dict[str, Any]) -> dict[str, Any]:
-            answer = await records.request(bus, subjects.api("pooler", verb), body | {"at_least_sequence": seen}, 5)
+            answer = await records.request(bus, subjects.api("pooler", verb), body | {"at_least_sequence": seen}, 60)
             found: dict[str, Any] = answer["result"]
             return found
 

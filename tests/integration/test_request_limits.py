@@ -16,7 +16,7 @@ EXTRA = 10
 
 
 async def reason(bus: Bus, subject: str, body: bytes) -> str:
-    answer = await bus.request(subject, body, within=20)
+    answer = await bus.request(subject, body, within=60)
     return (answer.headers or {}).get("Nats-Service-Error", "answered")
 
 
@@ -27,7 +27,7 @@ async def test_a_request_without_an_inbox_is_nobodys_and_the_leader_goes_on(bus:
         for reply in ("", "$JS.API.STREAM.PURGE.STEER", "steer.term.scheduler", "steer.node.n1"):
             for body in (b"{}", b"{", b'{"environment":"a/b/c"}'):
                 await bus.publish(subject, body, reply=reply)
-    answer = await records.request(bus, COMMAND, {"environment": "a/b/c"}, 5)
+    answer = await records.request(bus, COMMAND, {"environment": "a/b/c"}, 60)
     assert answer["result"] == {"counted": 1}
     assert await counts(bus, ("a", "b", "c")) == [1]
     assert one.leading
@@ -51,5 +51,5 @@ async def test_requests_that_wait_are_counted_and_do_not_wait_for_ever(bus: Bus,
     asking += [reason(bus, COMMAND, FAR) for _ in range(MOST_WAITING + EXTRA)]
     reasons = Counter(each.partition(" ")[0] for each in await asyncio.gather(*asking))
     assert reasons == {"the": MOST_ASKED + MOST_WAITING, "too": 2 * EXTRA}
-    reply = await records.request(bus, COMMAND, {"environment": "a/b/c"}, 5)
+    reply = await records.request(bus, COMMAND, {"environment": "a/b/c"}, 60)
     assert reply["result"] == {"counted": 1}

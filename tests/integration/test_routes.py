@@ -56,7 +56,7 @@ async def routes(bus: Bus, settings: Settings) -> AsyncIterator[None]:
     )
     yield
     stop.set()
-    await asyncio.wait_for(running, 20)
+    await asyncio.wait_for(running, 60)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def eventually(probe: Callable[[], Awaitable[T | None]], seconds: float = 
 
 
 async def until(versions: AsyncGenerator[RouteVersion, None], holds: Callable[[RouteVersion], bool]) -> RouteVersion:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             version = await anext(versions)
             if holds(version):
@@ -100,7 +100,7 @@ async def sample(bus: Bus, name: str, holds: Callable[[ProxySample], bool]) -> P
     """The first acknowledgement on the wire that fits."""
     subscription = await bus.nc.subscribe(subjects.live_proxy(name))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for message in subscription.messages:
                 heard = codec.validate(ProxySample, message.subject, message.data)
                 if holds(heard):
@@ -148,7 +148,7 @@ async def test_a_version_is_acknowledged_when_the_consumer_is_done_with_it(
 
 async def test_a_follower_of_an_empty_world_is_told_so(bus: Bus) -> None:
     async with aclosing(follow_routes(bus)) as versions:
-        version = await asyncio.wait_for(anext(versions), 10)
+        version = await asyncio.wait_for(anext(versions), 60)
         assert (version.number, version.initial, dict(version.hosts)) == (0, True, {})
 
 
@@ -167,7 +167,7 @@ async def test_a_digest_that_differs_is_reported_and_everything_is_loaded_anew(
         # Until the leader has answered with a manifest of its own, the last good version is served.
         assert heard.result().version == good.number
         # The leader finds that what it has published is not closed, and closes it.
-        version = await asyncio.wait_for(following, 20)
+        version = await asyncio.wait_for(following, 60)
         assert version.number == wrong.version + 1
         assert version.digest == good.digest
 
@@ -189,13 +189,13 @@ async def test_a_process_that_starts_while_the_bus_is_away_serves_from_its_cache
         await asyncio.gather(following, return_exceptions=True)
     server.stop()
     async with aclosing(follow_routes(connect(settings, "edge-3"), cache=cache)) as versions:
-        cached = await asyncio.wait_for(anext(versions), 10)
+        cached = await asyncio.wait_for(anext(versions), 60)
         assert (cached.number, cached.hosts, cached.initial) == (version.number, version.hosts, True)
         following = asyncio.create_task(anext(versions))
         server.start(tmp_path / "jetstream", server.port)
         world.report("web-1", ports={"http": 30009})
         await world.send()
-        fresh = await asyncio.wait_for(following, 30)
+        fresh = await asyncio.wait_for(following, 60)
         assert addresses(fresh) == ["10.0.0.1:30009"]
         assert "steer.route.host.com.example.shop" in fresh.changed and not fresh.initial
 
@@ -249,7 +249,7 @@ async def test_a_large_whole_is_written_in_chunks_and_only_over_the_head_that_wa
 
 async def test_questions_are_answered(bus: Bus, routes: None, world: Publisher) -> None:
     async def ask(verb: str, body: dict[str, str]) -> dict[str, Any]:
-        found: dict[str, Any] = (await records.request(bus, subjects.api("routes", verb), body, 5))["result"]
+        found: dict[str, Any] = (await records.request(bus, subjects.api("routes", verb), body, 60))["result"]
         return found
 
     async def routed() -> bool:

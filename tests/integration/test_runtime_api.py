@@ -28,7 +28,7 @@ async def test_a_question_is_answered_with_the_sequence_it_was_answered_at(bus: 
     asked = await ask(bus, KEY, 3)
     one = await start()
     await eventually(lambda: one.state.counted.get(KEY) == 3)
-    reply = await records.request(bus, QUESTION, {"environment": "shop/web/production"}, 5)
+    reply = await records.request(bus, QUESTION, {"environment": "shop/web/production"}, 60)
     assert reply["ok"]
     assert reply["result"] == {"counted": 3}
     assert reply["sequence"] >= asked
@@ -39,7 +39,7 @@ async def test_a_standby_answers_too(bus: Bus, start: Start) -> None:
     one, two = await start(), await start()
     await eventually(lambda: one.state.counted.get(KEY) == two.state.counted.get(KEY) == 3)
     await (one if one.leading else two).instance.api.stop()
-    reply = await records.request(bus, QUESTION, {"environment": "shop/web/production"}, 5)
+    reply = await records.request(bus, QUESTION, {"environment": "shop/web/production"}, 60)
     assert reply["result"] == {"counted": 3}
 
 
@@ -48,7 +48,7 @@ async def test_an_answer_waits_for_the_sequence_that_the_question_names(bus: Bus
     await eventually(lambda: one.instance.world.loaded)
     position = one.instance.world.sequences.read_sequence
     asking = asyncio.create_task(
-        records.request(bus, QUESTION, {"environment": "a/b/c", "at_least_sequence": position + 3}, 10)
+        records.request(bus, QUESTION, {"environment": "a/b/c", "at_least_sequence": position + 3}, 60)
     )
     await ask(bus, KEY, 2)
     assert (await asking)["sequence"] >= position + 3
@@ -74,7 +74,7 @@ async def test_a_question_that_cannot_be_answered_is_refused_with_a_reason(
     assert reason in answer.headers["Nats-Service-Error"]
     if body == b"{}":
         with pytest.raises(RequestRefused, match="which environment"):
-            await records.request(bus, QUESTION, {}, 5)
+            await records.request(bus, QUESTION, {}, 60)
 
 
 async def test_what_changes_something_is_done_by_the_leader_and_answered_after_its_commit(
@@ -83,10 +83,10 @@ async def test_what_changes_something_is_done_by_the_leader_and_answered_after_i
     one, two = await start(), await start()
     await eventually(lambda: one.leading or two.leading)
     for count in (1, 2, 3):
-        reply = await records.request(bus, api("scheduler", "skip"), {"environment": "a/b/c"}, 5)
+        reply = await records.request(bus, api("scheduler", "skip"), {"environment": "a/b/c"}, 60)
         assert reply["result"] == {"counted": count}
     with pytest.raises(RequestRefused, match="which environment"):
-        await records.request(bus, api("scheduler", "skip"), {}, 5)
+        await records.request(bus, api("scheduler", "skip"), {}, 60)
     decision = await records.get(bus, DECISION, ("scheduler", "environment", "a", "b", "c"))
     assert decision is not None
     assert await counts(bus, ("a", "b", "c")) == [1, 2, 3]
@@ -96,7 +96,7 @@ async def test_a_request_that_has_to_wait_is_answered_after_a_later_pass(bus: Bu
     one = await start()
     await eventually(lambda: one.leading)
     body = {"environment": "shop/web/production", "after": 5}
-    asking = asyncio.create_task(records.request(bus, api("scheduler", "skip"), body, 20))
+    asking = asyncio.create_task(records.request(bus, api("scheduler", "skip"), body, 60))
     await ask(bus, KEY, 5)
     assert (await asking)["result"] == {"counted": 5}
 
@@ -105,7 +105,7 @@ async def test_a_request_that_waits_when_the_term_ends_is_told_so(bus: Bus, star
     one = await start()
     await eventually(lambda: one.leading)
     body = {"environment": "shop/web/production", "after": 5}
-    asking = asyncio.create_task(records.request(bus, api("scheduler", "skip"), body, 20))
+    asking = asyncio.create_task(records.request(bus, api("scheduler", "skip"), body, 60))
     await eventually(lambda: one.instance.leader._commands._waiting)
     await one.stop()
     with pytest.raises(RequestRefused, match="the leader has changed"):
@@ -166,7 +166,7 @@ async def test_metrics_and_health_are_served(settings: Settings, server: Embedde
     assert await get(port, "/readyz") == (503, "NATS is away\n")
     assert await get(port, "/healthz") == (200, "ok\n")
     stop.set()
-    await asyncio.wait_for(task, 20)
+    await asyncio.wait_for(task, 60)
     await bus.close()
 
 
@@ -177,4 +177,4 @@ async def test_a_service_that_is_stopped_while_nats_is_away_ends(settings: Setti
     await asyncio.wait([serving], timeout=0.2)
     assert not serving.done()
     stop.set()
-    await asyncio.wait_for(serving, 20)
+    await asyncio.wait_for(serving, 60)

@@ -41,7 +41,7 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, EmbeddedServer]]:
 @pytest.fixture
 async def bus(cluster: dict[str, EmbeddedServer]) -> AsyncIterator[Bus]:
     settings = Settings(nats_url=",".join(server.url for server in cluster.values()), replicas=3)
-    bus = await buses.connect(settings, "test", patience=20)
+    bus = await buses.connect(settings, "test", patience=60)
 
     async def ensured() -> bool:
         try:
@@ -50,7 +50,7 @@ async def bus(cluster: dict[str, EmbeddedServer]) -> AsyncIterator[Bus]:
             return False
         return True
 
-    await eventually(ensured, seconds=60)
+    await eventually(ensured)
     yield bus
     await bus.close()
 
@@ -59,16 +59,16 @@ async def test_trap_7_the_death_of_the_logs_leader_changes_no_leader_and_loses_n
     cluster: dict[str, EmbeddedServer], bus: Bus
 ) -> None:
     assert bus.settings.lease_ttl_seconds == 12  # longer than the 4 to 8 s that the log takes to elect a leader
-    own = await buses.connect(bus.settings, "toy", patience=20)
+    own = await buses.connect(bus.settings, "toy", patience=60)
     stop = asyncio.Event()
     one = Instance(toy.service(), own, stop)
     task = asyncio.create_task(one.run())
     await ask(bus, KEY, 150)
-    await eventually(lambda: one.world.state.counted.get(KEY, 0) > 20, seconds=60)
+    await eventually(lambda: one.world.state.counted.get(KEY, 0) > 20)
     leader = (await api(bus, f"STREAM.INFO.{STREAM}"))["cluster"]["leader"]
     cluster[leader].kill()
     await eventually(lambda: one.world.state.counted.get(KEY) == 150, seconds=90)
     assert await counts(bus, KEY) == list(range(1, 151))
     stop.set()
-    await asyncio.wait_for(task, 30)
+    await asyncio.wait_for(task, 60)
     await own.close()

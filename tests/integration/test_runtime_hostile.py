@@ -22,7 +22,7 @@ KEY = ("shop", "web", "production")
 
 
 async def test_ensuring_adds_what_is_lacking_and_removes_nothing(settings: Settings) -> None:
-    bus = await buses.connect(settings, "test", patience=10)
+    bus = await buses.connect(settings, "test", patience=60)
     older = {"name": STREAM, "subjects": ["steer.node.>", "steer.of_a_newer_version.>"], "storage": "file"}
     await api(bus, f"STREAM.CREATE.{STREAM}", older)
     await streams.ensure(bus)
@@ -110,7 +110,7 @@ def guarded(tmp_path: Path) -> Iterator[EmbeddedServer]:
 
 async def test_a_refused_publish_is_told_in_the_log(guarded: EmbeddedServer) -> None:
     url = guarded.url.replace("nats://", "nats://u:p@")
-    bus = await buses.connect(Settings(nats_url=url), "test", patience=10)
+    bus = await buses.connect(Settings(nats_url=url), "test", patience=60)
     with structlog.testing.capture_logs() as lines:
         await bus.nc.publish("steer.node_control.n1", b"{}")
         await eventually(lambda: [line for line in lines if line["log_level"] == "error"])
@@ -123,5 +123,5 @@ async def test_a_refused_publish_is_told_in_the_log(guarded: EmbeddedServer) -> 
 async def test_refused_credentials_end_the_connecting(guarded: EmbeddedServer) -> None:
     url = guarded.url.replace("nats://", "nats://u:wrong@")
     with pytest.raises(ConfigurationError, match="refuses the credentials") as refused:
-        await buses.connect(Settings(nats_url=url), "test", patience=10)
+        await buses.connect(Settings(nats_url=url), "test", patience=60)
     assert "wrong" not in str(refused.value)

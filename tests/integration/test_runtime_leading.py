@@ -71,7 +71,7 @@ async def test_a_record_does_not_wait_for_the_samples_that_are_gathered(
     await bus.publish(live_node("n1"), codec.encode(NodeSample(interval_seconds=2)))
     await eventually(lambda: one.state.samples)
     await ask(bus, KEY, 3)
-    await eventually(lambda: one.state.counted.get(KEY) == 3, seconds=20)
+    await eventually(lambda: one.state.counted.get(KEY) == 3)
 
 
 async def test_a_standby_follows_and_only_one_leads(bus: Bus, start: Start) -> None:
@@ -142,7 +142,7 @@ async def test_a_restart_of_the_server_is_survived(
     server.kill()
     server.start(tmp_path / "jetstream", port)
     await ask(bus, KEY, 9)
-    await eventually(lambda: one.state.counted.get(KEY) == 9, seconds=30)
+    await eventually(lambda: one.state.counted.get(KEY) == 9)
     assert await counts(bus, KEY) == list(range(1, 10))
 
 

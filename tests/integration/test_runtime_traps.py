@@ -158,7 +158,7 @@ async def test_trap_4_an_instance_ends_when_its_connection_is_gone_for_good(star
     await eventually(lambda: one.leading)
     await one.bus.nc.close()
     with pytest.raises(Unavailable, match="gone for good"):
-        await asyncio.wait_for(one.task, 20)
+        await asyncio.wait_for(one.task, 60)
 
 
 async def test_trap_4_an_instance_whose_connection_the_server_cuts_decides_again_or_ends(
@@ -209,7 +209,7 @@ async def test_trap_5_nothing_to_read_is_an_empty_batch_and_no_error(bus: Bus) -
 
 
 async def test_trap_6_where_nobody_answers_a_write_backs_off_and_ends(settings: Settings) -> None:
-    bus = await buses.connect(settings, "test", patience=10)  # no stream was ensured
+    bus = await buses.connect(settings, "test", patience=60)  # no stream was ensured
     before = bus.nc.stats["out_msgs"]
     with pytest.raises(Unavailable, match="was not stored"):
         await records.put(bus, NODE_CONTROL, ("n1",), NodeControl())
@@ -292,7 +292,7 @@ async def test_trap_10_connecting_to_a_server_that_is_away_ends_when_the_patienc
 ) -> None:
     server.kill()
     with pytest.raises(Unavailable, match="no NATS server answers"):
-        await asyncio.wait_for(buses.connect(settings, "test", patience=0.2), 20)
+        await asyncio.wait_for(buses.connect(settings, "test", patience=0.2), 60)
 
 
 async def test_trap_10_a_service_waits_for_a_server_that_is_away(
@@ -302,16 +302,16 @@ async def test_trap_10_a_service_waits_for_a_server_that_is_away(
     connecting = asyncio.create_task(buses.connect(settings, "test"))
     await asyncio.wait([connecting], timeout=0.3)
     server.start(tmp_path / "jetstream", server.port)
-    bus = await asyncio.wait_for(connecting, 20)
+    bus = await asyncio.wait_for(connecting, 60)
     assert bus.nc.is_connected
     await bus.close()
 
 
 async def test_trap_10_closing_while_reconnecting_ends(settings: Settings, server: EmbeddedServer) -> None:
-    bus = await buses.connect(settings, "test", patience=10)
+    bus = await buses.connect(settings, "test", patience=60)
     server.kill()
     await eventually(lambda: not bus.connected.is_set())
-    await asyncio.wait_for(bus.close(), 10)
+    await asyncio.wait_for(bus.close(), 60)
     assert bus.closed.is_set()
 
 

@@ -110,7 +110,7 @@ async def registry(directory: Path, *, deletes: bool = True, port: int | None = 
 
 @asynccontextmanager
 async def sweeping(bus: Bus, url: str) -> AsyncIterator[None]:
-    async with Registry(url, timeout_seconds=5) as client:
+    async with Registry(url, timeout_seconds=60) as client:
         task = asyncio.create_task(Sweeper(bus, client, backoff_seconds=(0.05, 0.2)).run())
         try:
             yield
@@ -245,7 +245,7 @@ async def test_the_process_sweeps_and_stops_cleanly(bus: Bus, settings: Settings
     try:
         await done(bus)
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
     finally:
         if process.returncode is None:
             process.kill()
@@ -254,7 +254,7 @@ async def test_the_process_sweeps_and_stops_cleanly(bus: Bus, settings: Settings
 
 async def test_a_sweeper_without_a_registry_says_which_setting_is_missing() -> None:
     process = await start({})
-    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 2
     assert "STEER_REGISTRY_URL is not set" in errors.decode()
 
