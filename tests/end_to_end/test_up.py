@@ -33,7 +33,7 @@ async def test_releases_serve_ctrl_c_ends_everything_and_the_next_start_goes_on_
         await deploy_explain_and_roll_back(plane)
         children = processes(plane)
         assert await ended(plane.process) == Exit.OK
-        assert psutil.wait_procs(children, timeout=10)[1] == []
+        assert psutil.wait_procs(children, timeout=60)[1] == []
         assert not (data / "url").exists()
     async with up(data) as plane:
         code, out, _ = await plane.steer("apply", "-f", MANIFESTS, "-o", "json")

@@ -66,7 +66,7 @@ async def edge(tmp_path: Path) -> Edge:
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
     """One request on a connection that stays."""
     writer.write(f"GET / HTTP/1.1\r\nHost: {SHOP}\r\n\r\n".encode())
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
     length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length"))
     return (await reader.readexactly(int(length.split()[1]))).decode().split()[0]
 

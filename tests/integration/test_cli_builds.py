@@ -49,7 +49,7 @@ async def worker(bus: Bus, directory: Path, command: str) -> AsyncIterator[None]
         yield
     finally:
         stop.set()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
 
 async def test_a_directory_becomes_an_image(builder: Running, steer: Steer, bus: Bus, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ async def test_haproxy_limits_rates_and_forwards_public_ports(tmp_path: Path) ->
             assert answers[-1].headers["Retry-After"] == "1"
             reader, writer = await asyncio.open_connection("127.0.0.1", number)
             writer.write(b"GET /l4 HTTP/1.1\r\nHost: x\r\nX-Forwarded-Proto: none\r\nConnection: close\r\n\r\n")
-            assert b"here /l4" in await asyncio.wait_for(reader.read(), 10)
+            assert b"here /l4" in await asyncio.wait_for(reader.read(), 60)
             writer.close()
 
 
