@@ -99,18 +99,21 @@ class Kind:
         tail = ".".join(key)
         if _WHOLE[self.name].fullmatch(tail) and tail.count(".") == len(key) - 1:
             return
-        subject = self.subject(*key)
         if len(key) < len(self.tokens) or (len(key) > len(self.tokens) and not self.open_ended):
             raise InvalidSubject(
-                subject,
+                self.subject(*key),
                 f"{self.name} has {len(self.tokens)} tokens after {self.prefix}, as in {self.template}",
             )
+        self.check_tokens(key)
+
+    def check_tokens(self, key: Key) -> None:
+        """Raise `InvalidSubject` where a token has not its form; of a key, or of its first tokens."""
         for position, token in enumerate(key):
             spec = self.tokens[min(position, len(self.tokens) - 1)]
             name, _, form = spec.partition(":")
             pattern, meaning = _FORMS.get(form, (_NAME, "a DNS-1123 label: a-z, 0-9 and -, at most 63 characters"))
             if not pattern.fullmatch(token):
-                raise InvalidSubject(subject, f"<{name}> is {token!r}, which is not {meaning}")
+                raise InvalidSubject(self.subject(*key), f"<{name}> is {token!r}, which is not {meaning}")
 
 
 _ENV = ("project", "app", "environment")

@@ -54,7 +54,7 @@ def waits_for(state: State, name: str, observations: list[Observation], position
     """Why whoever has this position has no worker yet."""
     pool = state.get(subjects.BUILD_POOL, (name,), BuildPool)
     if pool is None:
-        return f"pool {name} does not exist"
+        return f"pool {name}, which does not exist"
     leased = sum(each.state is WorkerState.LEASED for each in observations)
     coming = [each for each in observations if each.state in COMING]
     if position <= len(coming):

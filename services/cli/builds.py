@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from ulid import ULID
 
-from services.cli import names, sources
+from services.cli import edit, names, sources
 from services.cli.build_log import follow_log
-from services.cli.exits import Failed, Refused
+from services.cli.exits import Failed, Refused, TimedOut
 from services.cli.output import Format, Output, age, as_json, line, say, table
 from services.cli.reading import one, several
 from services.cli.session import DEFAULT_DATA, Data, run
 from services.cli.world import following
-from shared import codec, subjects
+from shared import subjects
 from shared.errors import SteerError
 from shared.model.build import BuildRequest, BuildStatus
 from shared.runtime import records
@@ -30,7 +29,7 @@ ASK_SECONDS = 5.0
 BuildName = Annotated[str, typer.Argument(metavar="BUILD", help="project/app/id")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait at most.", min=0)]
 
-logs = typer.Typer(help="Show logs.", no_args_is_help=True)
+logs = typer.Typer(help="Show what builds have put out.", no_args_is_help=True)
 
 
 def build(
@@ -59,9 +58,11 @@ def build(
     """Ask for an image of a source."""
     if bool(source) == (directory is not None):
         raise Refused("build: a --source that is in place, or a --directory to pack")
+    if app.count("/") != 1:
+        raise Refused(f"{app}: an app is <project>/<app>")
     key = names.key_of(subjects.BUILD, f"{app}/{str(ULID()).lower()}")
     digest = source or sources.keep(sources.pack(directory or Path()), (store or data / sources.STORE).resolve())
-    request = _request({
+    request = edit.made(BuildRequest, "build", {
         "owner": owner or key[0],
         "source_digest": digest,
         "pool": pool,
@@ -89,13 +90,6 @@ async def _build(bus: Bus, key: Key, request: BuildRequest, within: float | None
         line(f"build {name}: {status.image}")
 
 
-def _request(fields: Mapping[str, Any]) -> BuildRequest:
-    try:
-        return BuildRequest.model_validate(fields)
-    except ValidationError as error:
-        raise Refused(*(f"build: {problem}" for problem in codec.problems(error))) from None
-
-
 def _argument(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
@@ -104,23 +98,39 @@ def _argument(text: str) -> tuple[str, str]:
 
 
 async def _finished(bus: Bus, key: Key, within: float, output: Format) -> BuildStatus:
-    """Wait for the end of a build; meanwhile its log is progress."""
+    """Wait for the end of a build; meanwhile its log is progress. Raises `TimedOut` with what it waits for."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + within
-    await follow_log(bus, key, within, say if output is Format.TEXT else None)
-    async with following(bus, [subjects.BUILD_STATUS.subject(*key)]) as world:
+    try:
+        await follow_log(bus, key, within, say if output is Format.TEXT else None)
+        async with following(bus, [subjects.BUILD_STATUS.subject(*key)]) as world:
 
-        def ended() -> BuildStatus | None:
-            status = world.record(subjects.BUILD_STATUS, key, BuildStatus)
-            return status if status is not None and status.terminal else None
+            def ended() -> BuildStatus | None:
+                status = world.record(subjects.BUILD_STATUS, key, BuildStatus)
+                return status if status is not None and status.terminal else None
 
-        return await world.until(
-            ended, max(1.0, deadline - clock()), lambda: f"build {names.joined(key)} has not ended"
-        )
+            return await world.until(ended, max(1.0, deadline - clock()), str)
+    except TimedOut:
+        name = names.joined(key)
+        raise TimedOut(f"build {name} has not ended in {within:g} s: {await _standing(bus, key)}") from None
+
+
+async def _standing(bus: Bus, key: Key) -> str:
+    """Where a build stands that has not ended."""
+    version = await records.get(bus, subjects.BUILD_STATUS, key)
+    if version is None or not isinstance(version.record, BuildStatus):
+        return "no builder has taken the request up"
+    status = version.record
+    queue = (await _queues(bus, {status.pool})).get(names.joined(key))
+    return f"it is {status.state}" + (f", {_place(queue)}" if queue else "")
+
+
+def _place(queue: Mapping[str, Any]) -> str:
+    return f"place {queue['position']}, waits for {queue['waits_for']}"
 
 
 def builds(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="project, project/app or project/app/id")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="project, project/app or project/app/id")] = "",
     *,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
@@ -163,7 +173,7 @@ async def _queues(bus: Bus, pools: set[str]) -> dict[str, dict[str, Any]]:
 def _row(key: Key, status: BuildStatus, queue: Mapping[str, Any], now: datetime) -> list[str]:
     what = status.error or status.image
     if queue:
-        what = f"place {queue['position']}, waits for {queue['waits_for']}"
+        what = _place(queue)
     elif status.stopping:
         what = f"stopping: {status.error}"
     since = status.finished_at or status.started_at or status.queued_at
@@ -192,7 +202,7 @@ def cancel(name: BuildName, *, data: Data = DEFAULT_DATA, output: Output = Forma
 
 
 def workers(
-    pool: Annotated[str, typer.Argument(metavar="[POOL]")] = "default",
+    pool: Annotated[str, typer.Argument(metavar="POOL")] = "default",
     *,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
@@ -214,11 +224,6 @@ def workers(
             table(["WORKER", "ORDINAL", "STATE", "OWNER", "BUILD"], rows)
 
     run(work, data)
-
-
-@logs.callback()
-def _logs() -> None:
-    """Show logs."""
 
 
 @logs.command("build")

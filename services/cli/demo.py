@@ -3,12 +3,9 @@
 Everything that was started is stopped, also after a failure or Ctrl-C; then the ends of the logs are shown.
 """
 
-import asyncio
-import signal
 import tempfile
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,8 +13,7 @@ from services.cli.demo_steps import SERVICES, SHOP, Demo, nodes
 from services.cli.exits import Exit, Failed
 from services.cli.output import Format, Output, line, say
 from services.cli.plane import Plane
-from services.cli.session import run_alone
-from shared.runtime import tasks
+from services.cli.session import done_before, run_alone, told_to_stop
 
 
 def command(
@@ -35,12 +31,10 @@ async def _demo(hold: bool, output: Format) -> None:
     tell = say if output is Format.JSON else line
     with tempfile.TemporaryDirectory(prefix="steer-demo-") as directory:
         plane = Plane(Path(directory), nodes(), tell, SERVICES)
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop = told_to_stop()
         done = False
         try:
-            done = await _unless(stop, Demo(plane, tell).run(output))
+            done = await done_before(stop, Demo(plane, tell).run(output))
             if done and hold:
                 tell("It goes on running; Ctrl-C ends it.")
                 await stop.wait()
@@ -50,18 +44,6 @@ async def _demo(hold: bool, output: Format) -> None:
                 _show_tails(plane)
         if not done:
             raise SystemExit(Exit.INTERRUPTED)
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether the work was done before `stop` was set."""
-    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    await tasks.end(stopped)
-    if not working.done():
-        await tasks.end(working)
-        return False
-    await working
-    return True
 
 
 def _show_tails(plane: Plane) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from ulid import ULID
 
-from services.cli import names, outcome
+from services.cli import edit, names, outcome
 from services.cli.exits import Failed, Refused
 from services.cli.output import Format, Output, as_json, line, say
 from services.cli.session import DEFAULT_DATA, Data, run
@@ -93,14 +93,15 @@ def rollback(
 async def request_deployment(
     bus: Bus, environment: Key, image: str, version: str = "", platforms: tuple[str, ...] = ()
 ) -> Requested:
-    """Release first, request second. Raises `Failed`, `Conflict`."""
+    """Release first, request second. Raises `Failed`, `Refused`, `Conflict`."""
     if not image:
         release, written = await _existing(bus, (*environment, version)), False
     else:
         template = await _record(bus, subjects.ENVIRONMENT, environment)
         if not isinstance(template, Environment):
             raise Failed(f"{names.joined(environment)}: no such environment; `steer apply` one first")
-        release = Release(image=image, platforms=platforms, service=template.service)
+        fields = {"image": image, "platforms": platforms, "service": template.service}
+        release = edit.made(Release, "deploy", fields)
         version, written = await _publish_release(bus, environment, version, release)
     return await _request(bus, environment, DeployRequest(version=version), release, written)
 
@@ -173,8 +174,8 @@ async def _finish(bus: Bus, requested: Requested, output: Format, within: float 
     if within is None:
         _show(requested, None, output)
         return
-    filters = [kind.subject(*requested.environment, ">") for kind in (subjects.DEPLOYMENT,)]
-    async with following(bus, [*filters, subjects.NOTICE.subject_filter]) as world:
+    deployments = subjects.DEPLOYMENT.subject(*requested.environment, ">")
+    async with following(bus, [deployments, subjects.NOTICE.subject_filter]) as world:
         _show(requested, await outcome.deployed(world, requested.key, within, say), output)
 
 

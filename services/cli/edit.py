@@ -1,6 +1,6 @@
-"""Changing one record of a user: read it, change a field, write it if nobody else wrote meanwhile."""
+"""Changing one record of a user: read it, change a field, write it if nobody else wrote meanwhile. And making one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -57,9 +57,13 @@ async def edit(
 def changed(record: M, what: str, **fields: Any) -> M:
     """The record with other fields, validated. Raises `Refused` with every reason."""
     model = type(record)
-    values = {name: getattr(record, name) for name in model.model_fields} | fields
+    return made(model, what, {name: getattr(record, name) for name in model.model_fields} | fields)
+
+
+def made(model: type[M], what: str, fields: Mapping[str, Any]) -> M:
+    """A record of these fields. Raises `Refused` with every reason, and `what` before each."""
     try:
-        return model.model_validate(values)
+        return model.model_validate(fields)
     except ValidationError as error:
         raise Refused(*(f"{what}: {problem}" for problem in codec.problems(error))) from None
 

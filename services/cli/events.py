@@ -21,7 +21,7 @@ STYLES = {"warning": "yellow", "error": "red"}
 
 def command(
     about: Annotated[
-        str, typer.Argument(metavar="[THING]", help="Only what is about this: a node, project/app/environment, …")
+        str, typer.Argument(metavar="THING", help="Only what is about this: a node, project/app/environment, …")
     ] = "",
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,

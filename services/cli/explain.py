@@ -14,10 +14,9 @@ from services.cli import fleet, names, pools, waits
 from services.cli.exits import Failed, Refused
 from services.cli.fleet import Replica
 from services.cli.output import Format, Output, as_json, line, table
-from services.cli.reading import several
 from services.cli.session import DEFAULT_DATA, Data, run
 from services.cli.summary import summary
-from services.cli.world import World, readable
+from services.cli.world import World, loaded, readable
 from shared import subjects
 from shared.model.assignment import Assignment
 from shared.model.service import DecisionRecord, Notice
@@ -63,7 +62,7 @@ def command(
         str,
         typer.Argument(metavar="THING", help="node, node/assignment, project/app/environment, or …/deployment id."),
     ],
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="After the word function: namespace/function.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="After the word function: namespace/function.")] = "",
     *,
     last: Annotated[int, typer.Option(help="How many decisions to show, the newest.", min=1)] = 10,
     data: Data = DEFAULT_DATA,
@@ -98,18 +97,20 @@ def _thing(text: str) -> tuple[Kind, Key]:
 
 async def explain(bus: Bus, kind: Kind, key: Key) -> Explanation:
     """Raises `Failed` where nothing is known of it."""
-    world = World()
-    for each in (*fleet.KINDS, *THINGS[len(key)]):
-        for version in await several(bus, each, ()):
-            world.take(version)
+    world = await loaded(bus, list(dict.fromkeys(each.subject_filter for each in (*fleet.KINDS, *THINGS[len(key)]))))
     present = tuple(v for each in THINGS[len(key)] if (v := world.version(each, key)) is not None)
     decisions = await _decisions(bus, kind, key)
     if not present and not decisions:
         raise Failed(f"{names.joined(key)}: nothing is known of it")
-    found = {1: {"node": key[0]}, 3: {"environment": key}}.get(len(key))
-    replicas = tuple(fleet.replicas(world, **found)) if found else ()  # type: ignore[arg-type]
     notices = tuple(fleet.notices(world, key))
-    return Explanation(kind.name, key, present, replicas, decisions, notices, await _waits(bus, world, kind, key))
+    waiting = await _waits(bus, world, kind, key)
+    return Explanation(kind.name, key, present, _replicas(world, kind, key), decisions, notices, waiting)
+
+
+def _replicas(world: World, kind: Kind, key: Key) -> tuple[Replica, ...]:
+    if kind is subjects.NODE:
+        return tuple(fleet.replicas(world, node=key[0]))
+    return tuple(fleet.replicas(world, environment=key)) if kind is subjects.ENVIRONMENT else ()
 
 
 async def _waits(bus: Bus, world: World, kind: Kind, key: Key) -> tuple[str, ...]:

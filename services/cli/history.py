@@ -18,7 +18,7 @@ from shared.subjects import Key
 
 def command(
     environment: EnvironmentName,
-    deployment: Annotated[str, typer.Argument(metavar="[DEPLOYMENT]", help="Its id; left out, a list of all.")] = "",
+    deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT", help="Its id; left out, a list of all.")] = "",
     *,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,

@@ -1,5 +1,7 @@
 """What people type: a kind (`Environment`, `environments`, `node-status`) and a name (`shop/web/production`)."""
 
+from collections.abc import Callable
+
 from services.cli.exits import Refused
 from shared import codec, subjects
 from shared.errors import InvalidSubject
@@ -24,22 +26,26 @@ def user_kind_of_class(text: str) -> Kind | None:
 def key_of(kind: Kind, name: str) -> Key:
     """The key of a name, whose tokens are joined by `/`. Raises `Refused`."""
     key = tuple(name.split("/")) if name else ()
+    if len(key) < len(kind.tokens) or (len(key) > len(kind.tokens) and not kind.open_ended):
+        raise Refused(f"{name or kind.name}: a name is {form(kind)}")
+    return _checked(kind, key, name, kind.check)
+
+
+def _checked(kind: Kind, key: Key, name: str, check: Callable[[Key], None]) -> Key:
     try:
-        kind.check(key)
+        check(key)
     except InvalidSubject as error:
-        raise Refused(f"{name or kind.name}: {error.reason}; a name is {form(kind)}") from None
+        raise Refused(f"{name}: {error.reason}; a name is {form(kind)}") from None
     return key
 
 
 def prefix_of(kind: Kind, name: str) -> Key:
     """The key, or the first tokens of one: `shop/web` stands for all environments of that app. Raises `Refused`."""
-    key = tuple(token for token in name.split("/") if token)
-    if len(key) >= len(kind.tokens) or kind.open_ended:
-        return key_of(kind, name) if not kind.open_ended else key
-    for position, token in enumerate(key):
-        if not token.replace("-", "").replace("_", "").isalnum():
-            raise Refused(f"{name}: {token!r} is no name; a name is {form(kind)} (token {position + 1})")
-    return key
+    name = name.strip("/")
+    key = tuple(name.split("/")) if name else ()
+    if len(key) >= len(kind.tokens) and not kind.open_ended:
+        return key_of(kind, name)
+    return _checked(kind, key, name, kind.check_tokens)
 
 
 def environment_key(name: str) -> Key:
@@ -53,7 +59,9 @@ def joined(key: Key) -> str:
 
 def form(kind: Kind) -> str:
     """For people: `<project>/<app>/<environment>`."""
-    return kind.template.removeprefix(kind.prefix).lstrip(".").replace(">.<", ">/<") or "empty"
+    return (
+        kind.template.removeprefix(kind.prefix).lstrip(".").replace(">.<", ">/<") or f"empty: there is one {kind.name}"
+    )
 
 
 def _folded(text: str) -> str:

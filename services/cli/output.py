@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-WIDE = 240
-"""Columns of a table that goes into a file or a pipe: nothing is cut off there."""
+UNFOLDED = 100_000
+"""Columns of a table that goes into a file or a pipe: each row stays on one line there."""
 
 
 class Format(StrEnum):
@@ -29,7 +29,7 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="text for people,
 def console(*, errors: bool = False) -> Console:
     """Bound to the stream as it is now."""
     stream = sys.stderr if errors else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else WIDE)
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else UNFOLDED)
 
 
 def line(text: str = "", style: str | None = None) -> None:
@@ -61,7 +61,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = ""
         grid.add_column(column, overflow="fold")
     for row in rows:
         grid.add_row(*(_escaped(cell) for cell in row))
-    console().print(grid)
+    screen = console()
+    with screen.capture() as shown:
+        screen.print(grid)
+    for text in shown.get().splitlines():
+        screen.file.write(f"{text.rstrip()}\n")
 
 
 def age(then: datetime, now: datetime) -> str:

@@ -43,7 +43,7 @@ class AgentSpec:
     capacity: tuple[int, int] | None = None
     port_range: tuple[int, int] | None = None
 
-    def program(self, directory: Path) -> Program:
+    def program(self, directory: Path, environment: Mapping[str, str]) -> Program:
         arguments = ["--node", self.node, "--exec-root", str(self.exec_root), "--data", str(directory / self.node)]
         for name, value in self.labels.items():
             arguments += ["--label", f"{name}={value}"]
@@ -52,7 +52,7 @@ class AgentSpec:
             arguments += ["--capacity-cpu-millis", str(cpu_millis), "--capacity-memory-mb", str(memory_mb)]
         if self.port_range:
             arguments += ["--port-range", f"{self.port_range[0]}-{self.port_range[1]}"]
-        return Program(f"agent-{self.node}", "services.agent", (*arguments, "--stop-replicas-on-exit"))
+        return Program(f"agent-{self.node}", "services.agent", (*arguments, "--stop-replicas-on-exit"), environment)
 
 
 class Plane:
@@ -84,8 +84,13 @@ class Plane:
 
     async def start(self, port: int | None = None) -> None:
         """Start everything; without `port` the default one, or the next that is free. Raises `Failed`, `Unavailable`."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._take_directory()
+        if port is not None and not is_free(port):
+            raise Failed(f"port {port} is in use; without --port the next one that is free is taken")
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._take_directory()
+        except OSError as error:
+            raise Failed(f"{self.directory}: {error.strerror}") from None
         self.url = self._server.start(self.directory / "nats", port if port is not None else next_port())
         (self.directory / URL_FILE).write_text(f"{self.url}\n")
         self._watch = asyncio.create_task(self._keep_server(), name="keep the server")
@@ -102,10 +107,7 @@ class Plane:
             arguments = self._worker_arguments()
             await self._supervisor.start(Program("workers", "services.builder.scaler", arguments, environment))
         for agent in self._agents:
-            program = agent.program(self.directory / "agents")
-            await self._supervisor.start(
-                Program(program.name, program.module, program.arguments, environment=environment)
-            )
+            await self._supervisor.start(agent.program(self.directory / "agents", environment))
 
     def _sources(self) -> dict[str, str]:
         """Where `steer build --directory` puts what it packs, unless the environment names another place."""
@@ -187,11 +189,17 @@ class Plane:
 def next_port(first: int = DEFAULT_PORT) -> int:
     """The first port from here on that nobody listens on. Raises `Failed`."""
     for port in range(first, first + PORTS_TO_TRY):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if is_free(port):
             return port
     raise Failed(f"no free port from {first} to {first + PORTS_TO_TRY - 1}")
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens there: else a server could not, and whoever does would be taken for it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

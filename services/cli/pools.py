@@ -48,7 +48,7 @@ class Explained:
 def call(
     function: Annotated[str, typer.Argument(metavar="FUNCTION", help="namespace/function.")],
     body: Annotated[
-        str, typer.Argument(metavar="[JSON]", help="What the function gets; - reads the standard input.")
+        str, typer.Argument(metavar="JSON", help="What the function gets; - reads the standard input.")
     ] = "",
     *,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1)] = 60,

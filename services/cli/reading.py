@@ -28,7 +28,7 @@ KindName = Annotated[str, typer.Argument(metavar="KIND", help="As environment, E
 def get(
     kind: KindName,
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The tokens of the subject joined by /, or the first of them.")
+        str, typer.Argument(metavar="NAME", help="The tokens of the subject joined by /, or the first of them.")
     ] = "",
     *,
     at: Annotated[int | None, typer.Option(help="The version that ruled at this sequence of the log.", min=1)] = None,
@@ -46,13 +46,13 @@ def get(
         if whole:
             show_one(await one(bus, wanted, key, at), output)
         else:
-            _show_list(wanted, await several(bus, wanted, key), output)
+            _show_list(wanted, key, await several(bus, wanted, key), output)
 
     run(work, data)
 
 
 def watch(
-    kinds: Annotated[list[str] | None, typer.Argument(metavar="[KIND]...", help="Left out: every kind.")] = None,
+    kinds: Annotated[list[str] | None, typer.Argument(metavar="KIND", help="Left out: every kind.")] = None,
     *,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
@@ -150,12 +150,12 @@ def show_one(version: Version, output: Format) -> None:
     line(yaml.safe_dump(manifest(version), sort_keys=False, allow_unicode=True, width=120).rstrip())
 
 
-def _show_list(kind: Kind, versions: Sequence[Version], output: Format) -> None:
+def _show_list(kind: Kind, prefix: Key, versions: Sequence[Version], output: Format) -> None:
     if output is Format.JSON:
         as_json([plain(version) for version in versions])
         return
     if not versions:
-        say(f"there is no {kind.name}")
+        say(f"there is no {kind.name}" + (f" whose name begins with {names.joined(prefix)}" if prefix else ""))
         return
     now = datetime.now(UTC)
     table(

@@ -16,22 +16,17 @@ from shared.runtime.follow import RouteVersion, follow_routes
 
 LOAD_SECONDS = 15.0
 
-routes = typer.Typer(help="What proxies serve.", no_args_is_help=True)
+routes = typer.Typer(help="Show what proxies serve.", no_args_is_help=True)
 
 
-class Kind(StrEnum):
+class Proxy(StrEnum):
     CADDY = "caddy"
     HAPROXY = "haproxy"
 
 
-@routes.callback()
-def _routes() -> None:
-    """What proxies serve."""
-
-
 @routes.command("list")
 def list_(*, data: Data = DEFAULT_DATA, output: Output = Format.TEXT) -> None:
-    """The version in force, and every route of it."""
+    """List every route of the version in force."""
     version = run(_version, data)
     if output is Format.JSON:
         as_json(_as_json(version))
@@ -41,8 +36,8 @@ def list_(*, data: Data = DEFAULT_DATA, output: Output = Format.TEXT) -> None:
         (
             f"{route.hostname}{route.path_prefix}",
             route.environment,
-            _endpoints(route.cold, len(route.endpoints)),
-            _way(route),
+            "cold" if route.cold else str(len(route.endpoints)),
+            "activator" if route.via_activator else "",
         )
         for _, host in sorted(version.hosts.items())
         for route in host.routes
@@ -56,7 +51,7 @@ def list_(*, data: Data = DEFAULT_DATA, output: Output = Format.TEXT) -> None:
 @routes.command("render")
 def render(
     *,
-    format_: Annotated[Kind, typer.Option("--format", help="Whose configuration.")],
+    format_: Annotated[Proxy, typer.Option("--format", help="Whose configuration.")],
     http: Annotated[str, typer.Option(help="Where the proxy listens, host:port.")] = ":80",
     https: Annotated[str, typer.Option(help="The same for HTTPS; without it nothing redirects there.")] = "",
     certificates: Annotated[str, typer.Option(help="A directory of .pem files, each a chain and its key.")] = "",
@@ -66,10 +61,11 @@ def render(
     socket: Annotated[str, typer.Option(help="HAProxy's statistics socket.")] = "",
     data: Data = DEFAULT_DATA,
 ) -> None:
-    """The routes in force as a configuration of Caddy (JSON) or HAProxy, once. What it cannot do goes to the errors."""
-    if https and format_ is Kind.HAPROXY and not certificates:
+    """Print the routes in force as a configuration of Caddy (JSON) or HAProxy. What it leaves out goes to the errors."""
+    if https and format_ is Proxy.HAPROXY and not certificates:
         raise Refused("--https needs --certificates with HAProxy")
-    for option, address in (("http", http), ("https", https), ("internal", internal), ("admin", admin)):
+    listeners = (("http", http), ("https", https), ("internal", internal), ("admin", admin))
+    for option, address in (*listeners, *(("activator", each) for each in activator or ())):
         if address and not address.rpartition(":")[2].isdigit():
             raise Refused(f"--{option} {address!r}: not host:port")
     options = Options(http, https, certificates, internal, tuple(activator or ()), admin, socket)
@@ -86,14 +82,6 @@ async def _version(bus: Bus) -> RouteVersion:
             return await asyncio.wait_for(anext(versions), LOAD_SECONDS)
         except TimeoutError:
             raise TimedOut(f"no complete version of the routes in {LOAD_SECONDS:g} s") from None
-
-
-def _endpoints(cold: bool, count: int) -> str:
-    return "cold" if cold else str(count)
-
-
-def _way(route: Any) -> str:
-    return "activator" if route.via_activator else ""
 
 
 def _as_json(version: RouteVersion) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def config(
 
 
 @server.command("streams")
-def make_streams(*, data: Data = DEFAULT_DATA) -> None:
+def make_streams(*, data: Data = DEFAULT_DATA, output: Output = Format.TEXT) -> None:
     """Make the streams, or complete them after an upgrade: with the identity of an operator.
 
     STEER_REPLICAS says how many copies each has. Services find the streams made; without restrictions they make them.
@@ -82,7 +82,11 @@ def make_streams(*, data: Data = DEFAULT_DATA) -> None:
         await streams.ensure(bus)
 
     run(work, data)
-    line(f"there are {', '.join(str(each['name']) for each in streams.DECLARATIONS)}")
+    names = [str(each["name"]) for each in streams.DECLARATIONS]
+    if output is Format.JSON:
+        as_json({"streams": names})
+    else:
+        line(f"there are {', '.join(names)}")
 
 
 def _hosts(texts: list[str]) -> dict[str, str]:

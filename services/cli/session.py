@@ -1,23 +1,26 @@
 """Where the server is, and a connection to it for the time of one command.
 
 A command finds the server by `STEER_NATS_URL`, else by the URL that `steer up` has left in its data directory, else at
-the default address. Whoever is not there within `PATIENCE_SECONDS` is away.
+the default address. Whoever is not there within `PATIENCE_SECONDS` is away. `up` and `demo`, which go on until they are
+told to stop, end in order (`told_to_stop`).
 """
 
 import asyncio
 import logging
 import os
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import structlog
 import typer
 
 from services.cli.exits import Exit
 from shared.errors import Unavailable
+from shared.runtime import tasks
 from shared.runtime.bus import Bus, connect
 from shared.runtime.settings import Settings
 
@@ -57,6 +60,26 @@ def run_alone(work: Awaitable[T]) -> T:
         return asyncio.run(main())
     except KeyboardInterrupt:
         raise SystemExit(Exit.INTERRUPTED) from None
+
+
+def told_to_stop() -> asyncio.Event:
+    """What SIGINT and SIGTERM set from now on, instead of ending the command: it has things to put away."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether the work was done before `stop` was set; else it is given up. Raises what the work raises."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    await tasks.end(stopped)
+    if not working.done():
+        await tasks.end(working)
+        return False
+    await working
+    return True
 
 
 async def _with_bus(work: Callable[[Bus], Awaitable[T]], settings: Settings) -> T:

@@ -10,9 +10,8 @@ from services.cli.explain import rendered
 from services.cli.fleet import Count
 from services.cli.leaders import Leader, leaders
 from services.cli.output import Format, Output, age, as_json, line, table
-from services.cli.reading import several
 from services.cli.session import DEFAULT_DATA, Data, run
-from services.cli.world import World
+from services.cli.world import World, loaded
 from shared import subjects
 from shared.model.deployment import ActiveRelease, Deployment
 from shared.model.environment import Environment
@@ -41,7 +40,7 @@ class Status:
 
 
 def command(*, data: Data = DEFAULT_DATA, output: Output = Format.TEXT) -> None:
-    """Show leaders, nodes, environments with wanted, running and healthy replicas, what waits and why, and notices."""
+    """Show leaders, nodes, environments with their replicas, what waits and why, and what services warn of."""
 
     async def work(bus: Bus) -> None:
         status = await read(bus)
@@ -55,10 +54,7 @@ def command(*, data: Data = DEFAULT_DATA, output: Output = Format.TEXT) -> None:
 
 async def read(bus: Bus) -> Status:
     """The state of the whole, as of now."""
-    world = World()
-    for kind in KINDS:
-        for version in await several(bus, kind, ()):
-            world.take(version)
+    world = await loaded(bus, [kind.subject_filter for kind in KINDS])
     return Status(await leaders(bus), world, datetime.now(UTC))
 
 
@@ -126,7 +122,7 @@ def show(status: Status) -> None:
         line(f"{name} waits", style="yellow")
         for text in rendered(dict(reasons)):
             line(f"  {text}")
-    notices = fleet.notices(world)
+    notices = [(key, notice) for key, notice in fleet.notices(world) if notice.severity != "info"]
     if notices:
         line()
         table(

@@ -6,17 +6,12 @@ from typing import Annotated
 
 import typer
 
-from services.cli.exits import Failed
+from services.cli.exits import Failed, Refused
 from services.cli.output import Format, Output, as_json, line, say
 
 HOURS = 24.0
 
 sweep = typer.Typer(help="Delete what is not needed any more.", no_args_is_help=True)
-
-
-@sweep.callback()
-def _sweep() -> None:
-    """Delete what is not needed any more."""
 
 
 @sweep.command("sources")
@@ -29,7 +24,7 @@ def sources(
 ) -> None:
     """Delete the files of a directory, not of those below it, that are older than a day."""
     if not directory.is_dir():
-        raise Failed(f"{directory}: not a directory")
+        raise Refused(f"{directory}: not a directory")
     oldest = time.time() - older_than_hours * 3600
     found = sorted(path for path in directory.iterdir() if _is_old(path, oldest))
     rows = [{"file": str(path), "size_bytes": path.stat().st_size} for path in found]

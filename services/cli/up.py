@@ -1,18 +1,16 @@
 """`steer up`: a control plane on this machine until Ctrl-C."""
 
-import asyncio
 import os
-import signal
 import socket
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from services.builder.worker.template import parse
 from services.cli.output import Format, Output, as_json_line, line, say
 from services.cli.plane import AgentSpec, Plane
-from services.cli.session import DEFAULT_DATA, Data, run_alone
+from services.cli.session import DEFAULT_DATA, Data, done_before, run_alone, told_to_stop
 from shared import subjects
 from shared.runtime.bus import connect
 
@@ -41,6 +39,8 @@ def command(
         if not name or not equals:
             raise typer.BadParameter("a label is name=value", param_hint="--label")
     labels = {name: value for name, _, value in pairs}
+    if build_command:
+        parse(build_command)  # else each worker would refuse it, again and again, in its own log
     agent = AgentSpec(node or host_name(), exec_root.resolve(), labels)
     run_alone(_up(Plane(data, [agent], lambda text: say(text, "yellow"), build_command=build_command), port, output))
 
@@ -53,27 +53,13 @@ def host_name() -> str:
 
 
 async def _up(plane: Plane, port: int | None, output: Format) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     try:
-        await _until(stop, _start(plane, port, output))
-        await stop.wait()
+        if await done_before(stop, _start(plane, port, output)):
+            await stop.wait()
         say("stopping")
     finally:
         await plane.stop()
-
-
-async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, or give it up when `stop` is set."""
-    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not working.done():
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
-        return
-    await working
 
 
 async def _start(plane: Plane, port: int | None, output: Format) -> None:

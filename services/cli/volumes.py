@@ -22,7 +22,7 @@ from shared.subjects import Key
 
 VolumeName = Annotated[str, typer.Argument(metavar="VOLUME", help="The name of the volume in the run spec.")]
 
-volume = typer.Typer(help="Volumes.", no_args_is_help=True)
+volume = typer.Typer(help="Pin volumes to nodes.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def move(
     names.key_of(subjects.NODE, to)
 
     async def work(bus: Bus) -> None:
-        status = await _pin(bus, key)
+        status = await _standing(bus, key)
         node = await records.get(bus, subjects.NODE, (to,))
         if node is None or node.record is None:
             raise Failed(f"Node {to}: there is none")
@@ -83,7 +83,7 @@ def snapshot(
     request = str(ULID()).lower()
 
     async def work(bus: Bus) -> None:
-        await _pin(bus, key)
+        await _standing(bus, key)
         edited = await edit.edit(
             bus,
             subjects.VOLUME,
@@ -99,7 +99,7 @@ def snapshot(
 
 def snapshots(
     environment: EnvironmentName,
-    name: Annotated[str, typer.Argument(metavar="[VOLUME]", help="Left out: all volumes of the environment.")] = "",
+    name: Annotated[str, typer.Argument(metavar="VOLUME", help="Left out: all volumes of the environment.")] = "",
     *,
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
@@ -133,7 +133,7 @@ async def find(bus: Bus, environment: Key, volume: str = "") -> list[Snapshot]:
     return sorted(found, key=lambda each: (each.order.slot, each.id), reverse=True)
 
 
-async def _pin(bus: Bus, key: Key) -> VolumeStatus:
+async def _standing(bus: Bus, key: Key) -> VolumeStatus:
     """Where a volume is. Raises `Failed` for one that no replica has been started with."""
     version = await records.get(bus, subjects.VOLUME_STATUS, key)
     if version is None or not isinstance(version.record, VolumeStatus):

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from services.cli.exits import TimedOut
 from shared.errors import InvalidRecord, InvalidSubject
+from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Message, Restarted
 from shared.runtime.records import version_of
@@ -53,6 +54,14 @@ class World:
 
     def records(self, kind: Kind, model: type[M], *prefix: str) -> list[tuple[Key, M]]:
         return [(v.key, v.record) for v in self.all(kind, *prefix) if isinstance(v.record, model)]
+
+
+async def loaded(bus: Bus, filters: Sequence[str]) -> World:
+    """What the filters match now."""
+    world = World()
+    for version in await records.load(bus, filters):
+        world.take(version)
+    return world
 
 
 class LiveWorld(World):

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.cli.exits import Exit
-from services.cli.plane import next_port
+from services.cli.exits import Exit, Failed
+from services.cli.plane import Plane, next_port
 from tests.end_to_end.running import SHOP, START_SECONDS, Up, ended, started, steer, up
 from tests.integration.running import eventually
 
@@ -115,6 +115,17 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
         port = taken.getsockname()[1]
         if port < 65_000:
             assert port < next_port(port) < port + 100
+
+
+async def test_a_port_that_is_taken_is_refused_where_it_is_asked_for(tmp_path: Path) -> None:
+    """Whoever listens there may be another control plane, which nothing of this one must join."""
+    plane = Plane(tmp_path / "data", [], print)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(Failed, match="is in use"):
+            await plane.start(taken.getsockname()[1])
+    await plane.stop()
 
 
 @pytest.mark.parametrize("label", ["region", "=north"])

@@ -92,11 +92,17 @@ async def test_a_build_that_fails_is_an_exit_code(builder: Running, steer: Steer
     assert made.code == 1 and "exited with code 3" in made.err
 
 
+async def test_a_build_that_is_waited_for_in_vain_says_what_it_waits_for(builder: Running, steer: Steer) -> None:
+    made = await steer("build", "shop/web", "--source", "d", "--pool", "other", "--wait", "--timeout", "0.5")
+    assert made.code == 4
+    assert "has not ended in 0.5 s: it is queued, place 1, waits for pool other, which does not exist" in made.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (("build", "shop/web"), "a --source that is in place, or a --directory to pack"),
-        (("build", "shop", "--source", "d"), "build has 3 tokens"),
+        (("build", "shop", "--source", "d"), "shop: an app is <project>/<app>"),
         (("build", "shop/web", "--source", "../d"), "source_digest"),
         (("build", "shop/web", "--source", "d", "--owner", "a b"), "owner"),
         (("build", "shop/web", "--source", "d", "--build-arg", "A"), "--build-arg 'A': not NAME=VALUE"),

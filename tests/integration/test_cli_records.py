@@ -163,6 +163,12 @@ async def test_what_could_not_be_read_or_was_deleted_did_not_rule_at_its_sequenc
         (["deploy", NAME], "an --image"),
         (["deploy", NAME, "--image", "a", "--version", "07"], "a positive decimal"),
         (["apply", "-f", "absent.yaml"], "No such file"),
+        (["get", "environment", "Shop"], "<project> is 'Shop'"),
+        (["get", "environment", "shop//production"], "<app> is ''"),
+        (["get", "fleet", "north"], "there is one fleet"),
+        (["routes", "render", "--format", "caddy", "--activator", "edge"], "--activator 'edge': not host:port"),
+        (["sweep", "sources", "absent"], "absent: not a directory"),
+        (["up", "--build-command", "make {nothing}"], "--command: unknown nothing"),
     ],
 )
 async def test_a_mistake_in_the_arguments_ends_with_its_code(steer: Steer, arguments: list[str], reason: str) -> None:
@@ -193,6 +199,20 @@ async def test_a_deploy_writes_the_release_with_the_frozen_service_and_then_the_
     assert release.record.service.run.command == ("serve",)
     assert request is not None and request.record == DeployRequest(version="1")
     assert release.sequence < request.sequence
+
+
+async def test_a_release_that_nobody_could_read_is_refused_before_it_is_published(steer: Steer, bus: Bus) -> None:
+    await steer("apply", "-f", "-", stdin=MANIFEST)
+    result = await steer("deploy", NAME, "--image", "web:1", "--platform", "linux amd64")
+    assert result.code == Exit.INVALID and result.err.startswith("steer: deploy: platforms.0: ")
+    assert await records.load(bus, [subjects.RELEASE.subject_filter]) == []
+
+
+async def test_a_list_that_is_empty_says_what_there_is_none_of(steer: Steer, bus: Bus) -> None:
+    await steer("apply", "-f", "-", stdin=MANIFEST)
+    result = await steer("get", "environments", "blog")
+    assert (result.code, result.out) == (Exit.OK, "")
+    assert result.err == "there is no environment whose name begins with blog\n"
 
 
 async def test_each_deploy_takes_the_next_version_also_after_a_deleted_one(steer: Steer, bus: Bus) -> None:

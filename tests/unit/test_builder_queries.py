@@ -58,7 +58,7 @@ def test_a_pool_that_does_not_exist_is_what_its_builds_wait_for() -> None:
     world = World(pool=None)
     world.build(1)
     world.settle()
-    assert queue(world) == [(1, "1", "pool default does not exist")]
+    assert queue(world) == [(1, "1", "pool default, which does not exist")]
     with pytest.raises(SteerError, match="pool: other does not exist"):
         pool_query(world.state, {"pool": "other"}, world.now)
 

@@ -11,7 +11,7 @@ from services.cli.exits import Exit, Failed, Refused, TimedOut, code_of
 from services.cli.explain import rendered
 from services.cli.health import main as health
 from services.cli.health import url_of
-from services.cli.output import age
+from services.cli.output import age, table
 from services.cli.reading import manifest
 from services.cli.summary import summary
 from services.cli.world import World
@@ -143,6 +143,11 @@ def test_an_age_is_told_in_one_unit(seconds: int, text: str) -> None:
 )
 def test_an_error_has_its_exit_code(error: SteerError, code: Exit) -> None:
     assert code_of(error) == code
+
+
+def test_a_row_of_a_table_is_one_line_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["NAME", ""], [("web", "why " * 200), ("catalog", "")])
+    assert capsys.readouterr().out.splitlines() == ["NAME", "web      " + ("why " * 200).rstrip(), "catalog"]
 
 
 def test_a_health_check_asks_the_process_of_its_environment_or_the_url_it_is_given() -> None:
