@@ -1,8 +1,8 @@
 """The `steer` command: what people and CI use to say what they want and to see what is there.
 
 reads     every kind of record, the leases and the quarantine, with plain reads and ordered followers
-writes    the user-owned kinds only (Environment, Release, DeployRequest, Domain, NodeControl), each with the last
-          sequence that it saw as the expected one; and the tombstone of a Node that an operator decommissions
+writes    the kinds that users own, each record with the last sequence that it saw as the expected one; and the
+          tombstone of a Node that an operator decommissions
 promises  nothing is published before all of it is valid; what is said to be done has been acknowledged by the server;
           the exit code tells the outcome (`exits`)
 

@@ -12,9 +12,9 @@ from services.cli import (
     deploy,
     events,
     explain,
+    functions,
     history,
     nodes,
-    pools,
     reading,
     replay,
     routes,
@@ -63,7 +63,7 @@ app.command("history")(history.command)
 app.command("events")(events.command)
 app.command("replay")(replay.command)
 app.add_typer(sweeping.sweep, name="sweep")
-app.command("call")(pools.call)
+app.command("call")(functions.call)
 app.command("build")(builds.build)
 app.command("builds")(builds.builds)
 app.command("cancel")(builds.cancel)

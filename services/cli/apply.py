@@ -42,7 +42,7 @@ def command(
     data: Data = DEFAULT_DATA,
     output: Output = Format.TEXT,
 ) -> None:
-    """Publish what is wanted: environments, releases, deploy requests, domains, node controls.
+    """Publish manifests: whatever users may say is wanted.
 
     A document's `kind` is the class of its record, `name` the tokens of its subject joined by /, every other key the
     body. Every mistake of every document is printed, and nothing is published while there is one.

@@ -1,5 +1,6 @@
 """`steer events`: what the services tell people, the notices that stand and, followed, those that come and go."""
 
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
@@ -9,11 +10,10 @@ from services.cli.leaders import last_sequence
 from services.cli.output import Format, Output, as_json_line, line, say
 from services.cli.reading import plain, several
 from services.cli.session import DEFAULT_DATA, Data, run
-from services.cli.world import changes
+from services.cli.world import from_now_on
 from shared import subjects
 from shared.model.service import Notice
 from shared.runtime.bus import Bus
-from shared.runtime.follower import Follower
 from shared.service import Version
 
 STYLES = {"warning": "yellow", "error": "red"}
@@ -51,17 +51,10 @@ def _is_about(version: Version, wanted: tuple[str, ...]) -> bool:
 
 
 async def _follow(bus: Bus, seen: int, wanted: tuple[str, ...], output: Format) -> None:
-    follower = Follower(bus, [subjects.NOTICE.subject_filter], start=seen + 1)
-    await follower.start()
-    try:
-        while True:
-            for version in await changes(follower, None):
-                if version is None or version.sequence <= seen or not _is_about(version, wanted):
-                    continue  # a load that began anew brings what was printed before
-                seen = version.sequence
+    async with aclosing(from_now_on(bus, [subjects.NOTICE.subject_filter], seen)) as versions:
+        async for version in versions:
+            if _is_about(version, wanted):
                 _show(version, output)
-    finally:
-        await follower.stop()
 
 
 def _show(version: Version, output: Format) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli import fleet, names, pools, waits
+from services.cli import fleet, functions, names, waits
 from services.cli.exits import Failed, Refused
 from services.cli.fleet import Replica
 from services.cli.output import Format, Output, as_json, line, table
@@ -74,7 +74,7 @@ def command(
             raise Refused(
                 f"{thing} {name}: only a function is told by a word and its name, as in: explain function a/b"
             )
-        pools.explain_function(name, data, output)
+        functions.explain_function(name, data, output)
         return
     kind, key = _thing(thing)
 

@@ -1,6 +1,7 @@
 """`steer get`, `steer watch` and `steer delete`: records as they are."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -13,12 +14,11 @@ from services.cli.leaders import last_sequence
 from services.cli.output import Format, Output, age, as_json, as_json_line, line, say, table
 from services.cli.session import DEFAULT_DATA, Data, run
 from services.cli.summary import summary
-from services.cli.world import changes, readable
+from services.cli.world import from_now_on, readable
 from shared import codec, subjects
 from shared.errors import InvalidRecord
 from shared.runtime import records
 from shared.runtime.bus import Bus
-from shared.runtime.follower import Follower
 from shared.service import Version
 from shared.subjects import Key, Kind
 
@@ -173,19 +173,12 @@ def _show_list(kind: Kind, prefix: Key, versions: Sequence[Version], output: For
 
 
 async def _watch(bus: Bus, kinds: Sequence[Kind], output: Format) -> None:
+    filters = [kind.subject_filter for kind in kinds]
     seen = await last_sequence(bus)
-    follower = Follower(bus, [kind.subject_filter for kind in kinds], start=seen + 1)
-    await follower.start()
     say("watching; Ctrl-C ends it")
-    try:
-        while True:
-            for version in await changes(follower, None):
-                if version is None or version.sequence <= seen:
-                    continue  # a load that began anew brings what was printed before
-                seen = version.sequence
-                _show_change(version, output)
-    finally:
-        await follower.stop()
+    async with aclosing(from_now_on(bus, filters, seen)) as versions:
+        async for version in versions:
+            _show_change(version, output)
 
 
 def _show_change(version: Version, output: Format) -> None:

@@ -103,6 +103,20 @@ async def changes(follower: Follower, within: float | None) -> list[Version | No
     return [version for message in batch if (version := readable(message)) is not None]
 
 
+async def from_now_on(bus: Bus, filters: Sequence[str], seen: int) -> AsyncIterator[Version]:
+    """Every version above the sequence `seen` that the filters match, as it comes, for ever; to be closed."""
+    follower = Follower(bus, filters, start=seen + 1)
+    await follower.start()
+    try:
+        while True:
+            for version in await changes(follower, None):
+                if version is not None and version.sequence > seen:  # a load that begins anew brings earlier ones again
+                    seen = version.sequence
+                    yield version
+    finally:
+        await follower.stop()
+
+
 def readable(message: Message) -> Version | None:
     try:
         return version_of(message)
