@@ -4,7 +4,7 @@ Level-triggered: a condition looks at the view, never at the change that came in
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
@@ -103,7 +103,7 @@ async def changes(follower: Follower, within: float | None) -> list[Version | No
     return [version for message in batch if (version := readable(message)) is not None]
 
 
-async def from_now_on(bus: Bus, filters: Sequence[str], seen: int) -> AsyncIterator[Version]:
+async def from_now_on(bus: Bus, filters: Sequence[str], seen: int) -> AsyncGenerator[Version, None]:
     """Every version above the sequence `seen` that the filters match, as it comes, for ever; to be closed."""
     follower = Follower(bus, filters, start=seen + 1)
     await follower.start()
