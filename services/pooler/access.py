@@ -43,7 +43,7 @@ _kv, _blob, _links = (
     attrgetter("alias", "target"),
 )
 _catalogs, _sql = attrgetter("alias", "catalog"), attrgetter("alias", "database", "schema_name")
-_alias = itemgetter(0)
+_sections, _alias = itemgetter(*SECTIONS), itemgetter(0)
 
 _EMPTY = {name: f'"{name}":[]' for name in SECTIONS}
 _ESCAPES = (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
@@ -123,14 +123,15 @@ def access_document(
 
 
 def said_by(function: Function) -> Said:
+    kv, blob, catalogs, sql, links, secrets, config = _sections(function.__dict__)
     return (
-        function.kv and tuple(map(_kv, function.kv)),
-        function.blob and tuple(map(_blob, function.blob)),
-        function.catalogs and tuple(map(_catalogs, function.catalogs)),
-        function.sql and tuple(map(_sql, function.sql)),
-        function.links and tuple(map(_links, function.links)),
-        function.secrets,
-        function.config,
+        kv and tuple(map(_kv, kv)),
+        blob and tuple(map(_blob, blob)),
+        catalogs and tuple(map(_catalogs, catalogs)),
+        sql and tuple(map(_sql, sql)),
+        links and tuple(map(_links, links)),
+        secrets,
+        config,
     )
 
 

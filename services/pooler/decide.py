@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from services.pooler.access import PoolKey
 from services.pooler.assign import MAX_TOGETHER
-from services.pooler.functions import decide_function, inside_of, is_simply_in, rejection_of
+from services.pooler.functions import decide_function, inside_of, is_simply_in, reject, rejection_of
 from services.pooler.pools import plan_of
 from services.pooler.view import PoolPlan, View
 from services.pooler.world import SERVICE, Look, State, Target
@@ -99,8 +99,7 @@ class _Pass:
         plan = plan_of(self.view, key)
         functions = _whose_place_it_is(self.state, plan)
         self.looked += len(functions)
-        placed, others = _let_in(self.view, plan, functions)
-        decisions: list[Decision] = []
+        placed, decisions, others = _new_and_others(self.view, plan, functions)
         for function in others:
             decision = decide_function(self.view, function)
             if decision is not None and decision.explain:
@@ -150,24 +149,34 @@ class _Pass:
         return waiting
 
 
-def _let_in(view: View, plan: PoolPlan, functions: Collection[Key]) -> tuple[list[Change], list[Key]]:
-    """The placements of new functions that find a place at once: there is no more to be said of them. And who is left, of
-    whom more may have to be said: whoever is neither new, nor simply in the pool, nor rejected, as before."""
+def _new_and_others(
+    view: View, plan: PoolPlan, functions: Collection[Key]
+) -> tuple[list[Change], list[Decision], list[Key]]:
+    """New functions that find a place at once, of whom there is no more to be said, and those that find none. And who is
+    left, of whom more may have to be said: whoever is neither new, nor simply in the pool, nor rejected, as before."""
     placements, here = view.state.placements, str(plan.key)
     members, coming = set(plan.members), {*plan.queued, *plan.soon}
-    new: list[Key] = []
+    let_in: list[Key] = []
+    rejected: list[Key] = []
     others: list[Key] = []
     for function in functions:
         version, name = placements.get(function), function[1]
-        if version is None:
-            (new if name in members else others).append(function)
-        elif name in members:
-            if not is_simply_in(here, cast(PoolPlacement, version.record)):
+        if name in members:
+            if version is None:
+                let_in.append(function)
+            elif not is_simply_in(here, cast(PoolPlacement, version.record)):
                 others.append(function)
-        elif name in coming or plan.hold or version.record != rejection_of(view, plan)[0]:
+        elif name in coming or plan.hold:
             others.append(function)
-    placement = inside_of(view, plan.key) if new else None
-    return [Change(subjects.PLACEMENT, function, placement) for function in new], others
+        elif version is None:
+            rejected.append(function)
+        elif version.record != rejection_of(view, plan).placement:
+            others.append(function)
+    placement = inside_of(view, plan.key) if let_in else None
+    placed = [Change(subjects.PLACEMENT, function, placement) for function in let_in]
+    rejection = rejection_of(view, plan) if rejected else None
+    decisions = [reject(view.state, rejection, function) for function in rejected] if rejection is not None else []
+    return placed, decisions, others
 
 
 def _whose_place_it_is(state: State, plan: PoolPlan) -> list[Key]:

@@ -5,14 +5,13 @@ or is rejected, with the reason and what would cure it.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from services.pooler.access import PoolKey, pool_named
 from services.pooler.assign import full
 from services.pooler.pools import plan_of
-from services.pooler.view import CHANGE_SECONDS, PoolPlan, View
-from services.pooler.world import SERVICE
+from services.pooler.view import PoolPlan, Rejection, View
+from services.pooler.world import SERVICE, State
 from shared import subjects
 from shared.model.pool import PoolPlacement
 from shared.service import NOTHING, Change, Decision
@@ -77,18 +76,24 @@ def _verdict(view: View, function: Key, present: PoolPlacement | None) -> Verdic
         return _queued(view, function, wanted, present, plan)
     if plan.hold or name in plan.soon:
         return Verdict(present)
-    placement, reasons = rejection_of(view, plan)
-    return Verdict(placement, f"rejected: {placement.reason}", reasons, waits=True)
+    placement, outcome, reasons = rejection_of(view, plan)
+    return Verdict(placement, outcome, reasons, waits=True)
 
 
-def rejection_of(view: View, plan: PoolPlan) -> tuple[PoolPlacement, Mapping[str, Any]]:
+def reject(state: State, rejection: Rejection, function: Key) -> Decision:
+    """What is decided about a new function for which its pool has no place."""
+    change = Change(subjects.PLACEMENT, function, rejection.placement)
+    return Decision("function", function, rejection.outcome, (change,), rejection.reasons, cause=state.cause(function))
+
+
+def rejection_of(view: View, plan: PoolPlan) -> Rejection:
     """Why a pool takes nobody else: the same for all who declare it and are not in it."""
     if plan.key not in view.rejections:
         view.rejections[plan.key] = _rejection(view, plan.key, plan)
     return view.rejections[plan.key]
 
 
-def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> tuple[PoolPlacement, Mapping[str, Any]]:
+def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> Rejection:
     limit = view.state.policy(wanted.namespace).limit
     if plan.unknown_runtime:
         reason = f"runtime {wanted.runtime}: there is no Runtime of that name"
@@ -97,12 +102,12 @@ def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> tuple[PoolPlaceme
         reason = full(wanted, limit)
         cure = "another pooling.worker, a higher limit in the PoolingPolicy, or that one of the members goes"
         reasons = {"pool": str(wanted), "limit": limit, "held_by": plan.members, "cure": cure}
-    return _placed(wanted, rejected=True, reason=reason), reasons
+    return Rejection(_placed(wanted, rejected=True, reason=reason), f"rejected: {reason}", reasons)
 
 
 def _placed(wanted: PoolKey, **fields: Any) -> PoolPlacement:
-    key = "" if wanted.solo else f"{wanted.namespace}/{wanted}"
-    return _NOWHERE.replaced(pooled=not wanted.solo, key=key, pool=str(wanted), **fields)
+    pool, pooled = str(wanted), not wanted.solo
+    return _NOWHERE.replaced(pooled=pooled, key=f"{wanted.namespace}/{pool}" if pooled else "", pool=pool, **fields)
 
 
 def is_simply_in(pool: str, placement: PoolPlacement) -> bool:
@@ -128,8 +133,7 @@ def _admitted(view: View, function: Key, wanted: PoolKey, present: PoolPlacement
     if source is None:
         placement = inside_of(view, wanted)
         return Verdict(placement, f"in {placement.pool}", _reasons(plan))
-    until = view.now + timedelta(seconds=CHANGE_SECONDS)
-    moving = _placed(wanted, moving_from=source, moves_by=until)
+    moving = _placed(wanted, moving_from=source, moves_by=view.change_ends)
     return Verdict(moving, f"moves from {source} to {wanted}", {**_reasons(plan), "from": source})
 
 

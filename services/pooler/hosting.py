@@ -3,8 +3,10 @@
 Who stays for a while keeps the row with which it runs, so that it reaches what it could reach.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
+from json.encoder import encode_basestring as _quoted
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -18,6 +20,7 @@ from shared.model.run import DEFAULT_CPU_MILLIS, DEFAULT_MEMORY_MB, Resources, R
 
 NAMESPACE_VARIABLE = "STEER_NAMESPACE"
 _NO_RESOURCES = Resources()
+_told = itemgetter("handler", "artifact", "env", "timeout_seconds")
 MAX_CPU_MILLIS, MAX_MEMORY_MB = 1_000_000, 100_000_000
 """The most that a record of resources holds. No node has as much: who asks for more waits for one that has."""
 
@@ -56,14 +59,19 @@ def worker(
     return host.replaced(env=env, env_from=settings), platforms, resources
 
 
-def row(name: str, function: Function) -> dict[str, Any]:
-    """One function as its pool host is told of it, see `PoolMember`."""
-    told: dict[str, Any] = {"name": name, "handler": function.handler, "artifact": function.artifact}
-    if function.env:
-        told["env"] = dict(sorted(function.env.items()))
-    if function.timeout_seconds:
-        told["timeout_seconds"] = function.timeout_seconds
-    return told
+def row(name: str, function: Function) -> str:
+    """One function as its pool host is told of it: the JSON of a `PoolMember`. A name, or a handler, needs no escape."""
+    handler, artifact, env, timeout_seconds = _told(function.__dict__)
+    text = f'{{"name":"{name}","handler":"{handler}","artifact":{_quoted(artifact)}'
+    if env:
+        text += f',"env":{_text(env)}'
+    if timeout_seconds:
+        text += f',"timeout_seconds":{_text(timeout_seconds)}'
+    return text + "}"
+
+
+def _text(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _json(rows: Iterable[str]) -> str:
@@ -84,6 +92,12 @@ def settings_files(namespace: str, said: Said) -> tuple[str, ...]:
     return (*[f"{namespace}/config/{name}" for name in config], *[f"{namespace}/secrets/{name}" for name in secrets])
 
 
-def signature(run: RunSpec, resources: Resources) -> str:
-    """64 hex digits over all that a worker runs. The first 16 are the `config_hash` of its assignments."""
-    return sha256(b'{"resources":' + canonical(resources) + b',"run":' + canonical(run) + b"}").hexdigest()
+def signature(run: RunSpec, resources: Resources, host: Mapping[str, Any] | None = None) -> str:
+    """64 hex digits over all that a worker runs. The first 16 are the `config_hash` of its assignments.
+
+    `host` is what its runtime runs, as JSON has it, which differs in the environment alone: to write that anew for each
+    pool takes three times as long.
+    """
+    told = host if host is not None else run.model_dump(mode="json")
+    both = {"resources": resources.__dict__, "run": {**told, "env": run.env, "env_from": run.env_from}}
+    return sha256(canonical(both)).hexdigest()

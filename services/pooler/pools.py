@@ -6,13 +6,13 @@ a new pool needs a turn only if all of it runs elsewhere.
 """
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from services.pooler.access import PoolKey, parse_pool
 from services.pooler.assign import assigner, strangers
 from services.pooler.hosting import signature, worker
-from services.pooler.view import CHANGE_SECONDS, PoolPlan, View
+from services.pooler.view import PoolPlan, View
 from services.pooler.world import State
 from shared import subjects
 from shared.model.pool import Pool, Runtime
@@ -128,13 +128,13 @@ def _record(
         members=tuple(inside),
         waiting_count=waiting,
         limit=limit,
-        signature=signature(run, resources),
+        signature=signature(run, resources, state.hosts.get(key.runtime)),
         run=run,
         platforms=platforms,
         resources=resources,
         desired=1,
         changed_at=view.now,
-        settles_by=view.now + timedelta(seconds=CHANGE_SECONDS),
+        settles_by=view.change_ends,
     )
 
 

@@ -16,7 +16,7 @@ from services.pooler.candidates import fold_access, fold_function, no_guest, not
 from services.pooler.workers import fold_assignment, fold_instance, sync_changing
 from services.pooler.world import DEFAULT_POLICY, READS, SERVICE, Look, State, Target, member
 from shared import subjects
-from shared.model.pool import Pool, PoolPlacement
+from shared.model.pool import Pool, PoolPlacement, Runtime
 from shared.service import Plan, Sample, Version
 from shared.subjects import Key, Kind
 
@@ -50,8 +50,13 @@ def _fold_policy(state: State, version: Version, old: Version | None) -> None:
 
 
 def _fold_runtime(state: State, version: Version, old: Version | None) -> None:
+    (name,), record = version.key, version.record
+    if isinstance(record, Runtime):
+        state.hosts[name] = record.run.model_dump(mode="json")
+    else:
+        state.hosts.pop(name, None)
     if old is None or old.record != version.record:
-        _mark_all(state, state.pools_with.get(version.key[0], ()))
+        _mark_all(state, state.pools_with.get(name, ()))
 
 
 def _mark_all(state: State, pools: Iterable[PoolKey]) -> None:

@@ -57,6 +57,14 @@ class PoolPlan(NamedTuple):
         return (self.record.signature if self.record else "") != (self.before.signature if self.before else "")
 
 
+class Rejection(NamedTuple):
+    """What the placement of a function says for which there is no place, and the outcome and the reasons of that."""
+
+    placement: PoolPlacement
+    outcome: str
+    reasons: Mapping[str, Any]
+
+
 @dataclass
 class View:
     """The state as one pass looks at it: each pool is planned once, and turns are given out in the order of looking."""
@@ -65,10 +73,14 @@ class View:
     now: datetime
     plans: dict[PoolKey, PoolPlan] = field(default_factory=dict)
     placements: dict[PoolKey, PoolPlacement] = field(default_factory=dict)
-    rejections: dict[PoolKey, tuple[PoolPlacement, Mapping[str, Any]]] = field(default_factory=dict)
+    rejections: dict[PoolKey, Rejection] = field(default_factory=dict)
     """What is the same for every function that is in a pool, or that does not get into it."""
     turns: dict[str, list[PoolKey]] = field(default_factory=dict)
     """To whom turns were given in this pass, by namespace."""
+
+    def __post_init__(self) -> None:
+        self.change_ends = self.now + timedelta(seconds=CHANGE_SECONDS)
+        """When a change that begins now is over at the latest."""
 
     def changes_now(self, key: PoolKey) -> bool:
         until = self.state.changing_until.get(key)

@@ -10,7 +10,7 @@ and instances those of pools, and of these only who is ready where.
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
 from sortedcontainers import SortedSet
@@ -103,6 +103,8 @@ class State:
         self._pools = self.tables[subjects.POOL]
         self._policies = self.tables[subjects.POOLING_POLICY]
         self._decisions = self.tables[subjects.DECISION]
+        self.hosts: dict[str, Mapping[str, Any]] = {}
+        """What each runtime runs, as JSON has it."""
         self.functions: dict[Key, Candidate] = {}
         self.access: dict[Key, Access] = {}
         self.gone: dict[Key, int] = {}

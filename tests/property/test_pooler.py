@@ -75,8 +75,8 @@ class History(World):
             if isinstance(function, Function):
                 name = key[1]
                 access = cast(FunctionAccess | None, self.current.get((subjects.ACCESS, key)))
-                told = orjson.dumps(row(name, function)).decode()
-                self.allowed.setdefault(name, set()).add((str(pool_of(NS, name, function, access)), told))
+                pool = str(pool_of(NS, name, function, access))
+                self.allowed.setdefault(name, set()).add((pool, row(name, function)))
 
     def check(self) -> None:
         """What holds after every pass."""

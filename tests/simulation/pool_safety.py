@@ -44,8 +44,7 @@ class MembersAreMeant:
             return
         function = self._functions.get(name)
         if function is not None:
-            told = orjson.dumps(row(name, function)).decode()
-            self._allowed.add((str(pool_of(NS, name, function, self._access.get(name))), told))
+            self._allowed.add((str(pool_of(NS, name, function, self._access.get(name))), row(name, function)))
 
     def _check_pool(self, key: Key, pool: Pool | None) -> None:
         for each in orjson.loads(pool.run.env["STEER_MEMBERS"]) if pool is not None and pool.members else []:

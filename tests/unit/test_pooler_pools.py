@@ -4,14 +4,14 @@ import orjson
 import pytest
 
 from services.pooler.access import PoolKey
-from services.pooler.hosting import signature
+from services.pooler.hosting import row, signature
 from services.pooler.queries import QUERIES
 from shared import subjects
 from shared.codec import config_hash, encode
 from shared.errors import SteerError
-from shared.model.function import Link
-from shared.model.pool import Pool
-from shared.model.run import Resources
+from shared.model.function import Function, Link
+from shared.model.pool import Pool, PoolMember
+from shared.model.run import Healthcheck, Resources
 from shared.model.service import DecisionRecord
 from tests.unit.pooler_world import HOST, MAIN, NO_ACCESS, NS, World, granted, main, world
 
@@ -55,9 +55,26 @@ def test_a_pool_is_what_a_scheduler_needs_to_run_it() -> None:
 
 
 def test_a_signature_begins_with_the_hash_that_its_assignments_carry() -> None:
-    pool = world("a").pool()
-    assert pool.signature == signature(pool.run, pool.resources)
-    assert pool.signature[:16] == config_hash(pool.run, pool.resources)
+    it = world("a")
+    other = HOST.replaced(env={"B": "2", "A": "1"}, env_from=("host",), healthcheck=Healthcheck(type="tcp"))
+    for host in (HOST, other, other.replaced(stop_grace_seconds=2.5)):
+        it.runtime(run=host)
+        it.cooperate()
+        pool = it.pool()
+        assert pool.run == host.replaced(env=pool.run.env, env_from=pool.run.env_from)
+        assert pool.signature == signature(pool.run, pool.resources)
+        assert pool.signature[:16] == config_hash(pool.run, pool.resources)
+
+
+def test_a_member_is_told_to_its_host_as_json_that_reads_back_to_the_same_text() -> None:
+    printable = "".join(map(chr, range(ord("!"), ord("~") + 1)))
+    function = Function(runtime="python", handler="m.handle", artifact=printable)
+    for each in (function, function.replaced(env={"B": '"\n\u2028', "A": ""}, timeout_seconds=0.1)):
+        told = row("a", each)
+        assert orjson.dumps(orjson.loads(told)).decode() == told
+        member = PoolMember.model_validate_json(told)
+        assert (member.name, member.handler, member.artifact) == ("a", "m.handle", printable)
+        assert (member.env, member.timeout_seconds) == (dict(sorted(each.env.items())), each.timeout_seconds)
 
 
 def test_settings_and_secrets_are_files_of_the_node_that_members_agree_in() -> None:
