@@ -195,9 +195,7 @@ class Leader:
         self._metrics.decide_seconds.observe(monotonic() - started)
         if not plan.decisions:
             await self._settle(plan, [], range(0), now)
-            if plan.wake_at == now:
-                self._look = True  # a pass has an end: more is left, and others have to come to their turn
-                await asyncio.sleep(0)
+            self._look = self._look or plan.wake_at == now  # more is left
             return
         self._look = True  # one plan may make room for another; and one that is not stored is made anew
         messages = encode.messages(service.name, plan, world.sequences.read_sequence, now)
