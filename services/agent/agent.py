@@ -27,12 +27,13 @@ from services.agent.reports import Reports
 from services.agent.snapshots import Snapshots
 from services.agent.volumes import Volumes
 from shared import subjects
-from shared.errors import InvalidRecord, SteerError, Unavailable
+from shared.errors import InvalidRecord, SteerError
 from shared.model.assignment import Instance, InstanceState
 from shared.model.node import Node
 from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Restarted
+from shared.runtime.process import until_stopped
 
 log = structlog.get_logger(__name__)
 
@@ -81,17 +82,12 @@ class Agent:
             asyncio.create_task(self._snapshots.run(bus), name="snapshots"),
         ]
         reporting = asyncio.create_task(self._reports.run(bus), name="report")
-        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
         try:
-            done, _ = await asyncio.wait([*work, reporting, *ends], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # a defect ends the agent; its replicas go on
-            if not stop.is_set():
-                raise Unavailable("the connection to NATS is closed for good")
+            await until_stopped(bus, stop, [*work, reporting])  # a defect ends the agent; its replicas go on
             await cancel(*work)
             await self._end(bus)
         finally:
-            await cancel(*work, reporting, *ends)
+            await cancel(*work, reporting)
 
     def states(self) -> list[InstanceState]:
         """The state of each replica that is here, ended ones included."""

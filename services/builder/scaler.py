@@ -15,13 +15,13 @@ import typer
 
 from services.builder.local_workers import LocalWorkers
 from shared import subjects
-from shared.errors import ConfigurationError, InvalidRecord, InvalidSubject, SteerError, Unavailable
+from shared.errors import ConfigurationError, InvalidRecord, InvalidSubject, SteerError
 from shared.model.base import NAME_PATTERN
 from shared.model.build_worker import WorkerScale
-from shared.runtime import logs, records
+from shared.runtime import logs, records, tasks
 from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Restarted
-from shared.runtime.process import connected, run, starting
+from shared.runtime.process import connected, run, starting, until_stopped
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -69,17 +69,10 @@ class Scaler:
     async def run(self, stop: asyncio.Event) -> None:
         """Raises `Unavailable` when the connection is gone for good."""
         work = [asyncio.create_task(self._follow()), asyncio.create_task(self._act())]
-        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._bus.closed.wait())]
         try:
-            done, _ = await asyncio.wait([*work, *ends], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-            if self._bus.closed.is_set():
-                raise Unavailable("the connection to NATS is closed for good")
+            await until_stopped(self._bus, stop, work)
         finally:
-            for task in (*work, *ends):
-                task.cancel()
-            await asyncio.gather(*work, *ends, return_exceptions=True)
+            await tasks.end(*work)
             for ordinal in self._workers.ordinals():
                 self._begin_to_stop(ordinal)
             await asyncio.gather(*self._stopping.values(), return_exceptions=True)

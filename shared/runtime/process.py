@@ -12,14 +12,14 @@ process starts it anew.
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import structlog
 import uvloop
 
-from shared.errors import ConfigurationError, SteerError
+from shared.errors import ConfigurationError, SteerError, Unavailable
 from shared.runtime import tasks
 from shared.runtime.bus import Bus, connect
 from shared.runtime.settings import Settings
@@ -76,3 +76,19 @@ async def connected(settings: Settings, name: str, stop: asyncio.Event) -> Async
     finally:
         if bus is not None:
             await bus.close()
+
+
+async def until_stopped(bus: Bus, stop: asyncio.Event, work: Sequence[asyncio.Task[Any]]) -> None:
+    """Return when `stop` is set. The work is for ever: what a task of it raises ends the wait, and is raised here.
+
+    Raises `Unavailable` when the connection is gone for good. The tasks are the caller's to end.
+    """
+    ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
+    try:
+        done, _ = await asyncio.wait([*work, *ends], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        if not stop.is_set():
+            raise Unavailable("the connection to NATS is closed for good")
+    finally:
+        await tasks.end(*ends)

@@ -2,14 +2,13 @@
 
 How to reach the bus is told by the environment alone (`STEER_NATS_URL` and its kin), as for every process. SIGTERM lets
 it finish what it builds; a second one cancels that.
-Exit codes: 0 stopped, 2 a setting cannot be used, 3 the connection to the bus was lost for good.
+Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used.
 """
 
 import asyncio
 import re
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,15 +17,13 @@ import typer
 
 from services.builder.worker.template import BUILDCTL, parse
 from services.builder.worker.worker import Worker, WorkerConfig
-from shared.errors import ConfigurationError, SteerError
+from shared.errors import ConfigurationError
 from shared.model.base import NAME_PATTERN
 from shared.runtime import logs
-from shared.runtime.process import connected
+from shared.runtime.process import connected, run, starting
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-BAD_SETTING, LOST = 2, 3
 
 
 def _option(name: str, text: str) -> Any:
@@ -50,7 +47,7 @@ def main(
     ] = 600,
 ) -> None:
     """Run the builds that this worker gets."""
-    try:
+    with starting():
         given = _name("name", name or socket.gethostname().partition(".")[0].lower())
         config = WorkerConfig(
             pool=_name("pool", pool),
@@ -64,19 +61,12 @@ def main(
             drain_seconds=drain_seconds,
         )
         settings = Settings.from_environment()
-        logs.configure(settings, service="worker", worker=config.name)
-        asyncio.run(_run(settings, config))
-    except ConfigurationError as error:
-        log.error(str(error))
-        sys.exit(BAD_SETTING)
-    except SteerError as error:
-        log.error(str(error))
-        sys.exit(LOST)
+    logs.configure(settings, service="worker", worker=config.name)
+    run(lambda stop: work(settings, config, stop))
 
 
-async def _run(settings: Settings, config: WorkerConfig) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+async def work(settings: Settings, config: WorkerConfig, stop: asyncio.Event) -> None:
+    """One worker until `stop`; a signal that comes when it is set already ends it at once."""
     this = asyncio.current_task()
     assert this is not None
 
@@ -86,7 +76,7 @@ async def _run(settings: Settings, config: WorkerConfig) -> None:
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+        asyncio.get_running_loop().add_signal_handler(number, end)
     async with connected(settings, f"worker-{config.pool}-{config.name}", stop) as bus:
         if bus is None:
             return

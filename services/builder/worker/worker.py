@@ -26,9 +26,10 @@ from shared.errors import InvalidRecord, InvalidSubject, SteerError, Unavailable
 from shared.model.build import BuildPool
 from shared.model.build_worker import BuildOrder, BuildReport, BuildWorker, ReportState, WorkerConditions
 from shared.model.live import BuildSample
-from shared.runtime import messages, records
+from shared.runtime import messages, records, tasks
 from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Restarted
+from shared.runtime.process import until_stopped
 from shared.subjects import Key
 
 log = structlog.get_logger(__name__)
@@ -73,6 +74,7 @@ class Worker:
         self._running: _Running | None = None
         self._finished: set[str] = set()
         self._reports: dict[str, BuildReport | None] = {}
+        self._sending = asyncio.Lock()
         self._stored: dict[str, BuildReport] = {}
         self._look = asyncio.Event()
         self._beat = asyncio.Event()
@@ -90,27 +92,22 @@ class Worker:
             asyncio.create_task(self._act(), name="act"),
             asyncio.create_task(self._heartbeat(), name="heartbeat"),
         ]
-        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._bus.closed.wait())]
         try:
-            done, _ = await asyncio.wait([*work, *ends], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-            if self._bus.closed.is_set():
-                raise Unavailable("the connection to NATS is closed for good")
+            await until_stopped(self._bus, stop, work)
             await self._leave()
         finally:
             if self._running is not None:
                 self._running.process.cancel()
                 await asyncio.gather(self._running.task, return_exceptions=True)
-            for task in (*work, *ends):
-                task.cancel()
-            await asyncio.gather(*work, *ends, return_exceptions=True)
+            await tasks.end(*work)
 
     # -- who it is ------------------------------------------------------------------------------------------------------
 
     async def _learn(self) -> None:
         """What an earlier life of this name has reported: it is taken back unless an order still asks for it."""
-        versions = await insist(lambda: records.load(self._bus, [subjects.BUILD_REPORT.subject(*self._key, "*")]))
+        versions = await insist(
+            self._bus, lambda: records.load(self._bus, [subjects.BUILD_REPORT.subject(*self._key, "*")])
+        )
         for version in versions:
             if isinstance(version.record, BuildReport):
                 self._stored[version.key[2]] = version.record
@@ -126,7 +123,7 @@ class Worker:
             node=self._config.node,
         )
         await self._read_pool()
-        await insist(lambda: records.put(self._bus, subjects.BUILD_WORKER, self._key, record))
+        await insist(self._bus, lambda: records.put(self._bus, subjects.BUILD_WORKER, self._key, record))
         log.info("registered", pool=self._key[0], worker=self._key[1], ordinal=record.ordinal, deleting=deleting)
 
     async def _read_pool(self) -> None:
@@ -147,7 +144,7 @@ class Worker:
             self._running.process.cancel()
             await asyncio.wait([self._running.task])
         await self._send_reports()
-        await insist(lambda: records.put(self._bus, subjects.BUILD_WORKER, self._key, None))
+        await insist(self._bus, lambda: records.put(self._bus, subjects.BUILD_WORKER, self._key, None))
 
     # -- orders ---------------------------------------------------------------------------------------------------------
 
@@ -253,18 +250,19 @@ class Worker:
         self._look.set()
 
     async def _send_reports(self) -> None:
-        while self._reports:
-            build, report = next(iter(self._reports.items()))
-            await self._store_report((*self._key, build), report)
-            if self._reports.get(build) is report:
-                del self._reports[build]
-            if report is None:
-                self._stored.pop(build, None)
-            else:
-                self._stored[build] = report
+        async with self._sending:  # who leaves sends what is left, while others may be sending it
+            while self._reports:
+                build, report = next(iter(self._reports.items()))
+                await self._store_report((*self._key, build), report)
+                if self._reports.get(build) is report:
+                    del self._reports[build]
+                if report is None:
+                    self._stored.pop(build, None)
+                else:
+                    self._stored[build] = report
 
     async def _store_report(self, key: Key, report: BuildReport | None) -> None:
-        await insist(lambda: records.put(self._bus, subjects.BUILD_REPORT, key, report))
+        await insist(self._bus, lambda: records.put(self._bus, subjects.BUILD_REPORT, key, report))
 
     async def _heartbeat(self) -> None:
         while True:
@@ -279,13 +277,15 @@ class Worker:
                 await asyncio.wait_for(self._beat.wait(), self.heartbeat_seconds)
 
 
-async def insist(work: Callable[[], Awaitable[T]]) -> T:
-    """Do it until it is done: the bus may be away for a while."""
+async def insist(bus: Bus, work: Callable[[], Awaitable[T]]) -> T:
+    """Do it until it is done: the bus may be away for a while. Raises what the work raises once it is gone for good."""
     said = False
     while True:
         try:
             return await work()
         except SteerError as error:
+            if bus.closed.is_set():
+                raise
             if not said:
                 said = True
                 log.warning("the log does not answer; trying on", reason=str(error))
