@@ -44,10 +44,19 @@ def fold(state: State, version: Version) -> None:
     if version.record is None and version.kind not in REMEMBERED:
         table.pop(version.key, None)
     else:
-        table[version.key] = version
+        table[version.key] = _kept(version)
     index = _INDEX.get(version.kind)
     if index is not None:
         index(state, version, old)
+
+
+def _kept(version: Version) -> Version:
+    """How a deployment came to its end is for people, who read it in the log: there are many, and nothing is decided by
+    it."""
+    record = version.record
+    if isinstance(record, Deployment) and record.terminal:
+        return version._replace(record=record.replaced(transitions=()))
+    return version
 
 
 def target_of(ref: WorkloadRef) -> Target:
@@ -116,7 +125,8 @@ def _index_fleet(state: State, version: Version, old: Version | None) -> None:
 
 
 def _index_instance(state: State, version: Version, old: Version | None) -> None:
-    _sync_reservation(state, version.key)
+    assignment = state.tables[subjects.ASSIGNMENT].get(version.key)
+    _sync_reservation(state, version.key, _reservation(assignment, old), _reservation(assignment, version))
     _mark_replica(state, version.key)
 
 
@@ -156,7 +166,8 @@ def _index_assignment(state: State, version: Version, old: Version | None) -> No
         _member(state.replicas_on, key[0], key, here)
         _member(state.draining, target, key, here and record.desired == "drain")
         state.mark(target)
-    _sync_reservation(state, key)
+    instance = state.tables[subjects.INSTANCE].get(key)
+    _sync_reservation(state, key, _reservation(old, instance), _reservation(version, instance))
     if key[0] in state.draining_nodes or state.deleted(subjects.NODE, (key[0],)):
         state.mark(("node", key[0]))
 
@@ -189,23 +200,26 @@ def _mark_replica(state: State, key: Key) -> None:
         state.mark(("node", key[0]))
 
 
-def _sync_reservation(state: State, key: Key) -> None:
-    """A replica reserves until it is gone: failed or stopped ones and deleted assignments do not."""
-    assignment = state.get(subjects.ASSIGNMENT, key, Assignment)
-    instance = state.get(subjects.INSTANCE, key, Instance)
-    wanted: tuple[str, int, int] | None = None
-    if assignment is not None and (instance is None or instance.state not in ("failed", "stopped")):
-        resources = assignment.resources.effective()
-        wanted = (workload_id(assignment.workload), resources.cpu_millis, resources.memory_mb)
-    held = state.reserved.get(key)
+def _reservation(assignment: Version | None, instance: Version | None) -> tuple[str, int, int] | None:
+    """Workload, millicores and MiB. A replica reserves until it is gone: failed or stopped ones and deleted assignments
+    do not."""
+    wanted = assignment.record if assignment is not None else None
+    seen = instance.record if instance is not None else None
+    if not isinstance(wanted, Assignment) or (isinstance(seen, Instance) and seen.state in ("failed", "stopped")):
+        return None
+    resources = wanted.resources.effective()
+    return workload_id(wanted.workload), resources.cpu_millis, resources.memory_mb
+
+
+def _sync_reservation(
+    state: State, key: Key, held: tuple[str, int, int] | None, wanted: tuple[str, int, int] | None
+) -> None:
     if held == wanted:
         return
     if held is not None:
         state.cluster.release(key[0], *held)
-        del state.reserved[key]
     if wanted is not None:
         state.cluster.reserve(key[0], *wanted)
-        state.reserved[key] = wanted
     if held is not None:
         _capacity_changed(state, key[0])
 
@@ -229,11 +243,11 @@ def _capacity_changed(state: State, node: str) -> None:
         state.mark(tuple(name.partition("#")[0].split("/")))
 
 
-def _member(index: dict[G, set[E]], group: G, key: E, here: bool) -> None:
+def _member(index: dict[G, dict[E, None]], group: G, key: E, here: bool) -> None:
     if here:
-        index.setdefault(group, set()).add(key)
+        index.setdefault(group, {})[key] = None
     elif group in index:
-        index[group].discard(key)
+        index[group].pop(key, None)
         if not index[group]:
             del index[group]
 

@@ -117,7 +117,7 @@ def _requested(key: Key, state: State) -> list[str]:
 def _elsewhere(key: Key, state: State) -> list[tuple[str | None, str]]:
     """Build and image of each release of the other environments of the app, which share its images."""
     found = []
-    for environment in state.built_of.get(key[:2], set()) - {key}:
+    for environment in state.built_of.get(key[:2], {}).keys() - {key}:
         for kind, name in state.history_of.get(environment, ()):
             release = state.get(kind, name, Release) if kind is subjects.RELEASE else None
             if release is not None:

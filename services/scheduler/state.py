@@ -68,29 +68,29 @@ class State:
 
     sequence: int = 0
     tables: dict[Kind, dict[Key, Version]] = field(default_factory=lambda: {kind: {} for kind in READS})
-    # indexes
+    # indexes; a dict without values is a set in a third of the memory
     cluster: Cluster = field(default_factory=Cluster)
-    replicas_of: dict[Target, set[Key]] = field(default_factory=dict)
-    replicas_on: dict[str, set[Key]] = field(default_factory=dict)
+    replicas_of: dict[Target, dict[Key, None]] = field(default_factory=dict)
+    replicas_on: dict[str, dict[Key, None]] = field(default_factory=dict)
     gone_nodes: set[str] = field(default_factory=set)
     """The nodes that are down or decommissioned."""
     draining_nodes: set[str] = field(default_factory=set)
     """The nodes that are to have no replicas."""
-    draining: dict[Target, set[Key]] = field(default_factory=dict)
-    history_of: dict[Key, set[tuple[Kind, Key]]] = field(default_factory=dict)
+    draining: dict[Target, dict[Key, None]] = field(default_factory=dict)
+    history_of: dict[Key, dict[tuple[Kind, Key], None]] = field(default_factory=dict)
     """The releases, requests and deployments of an environment."""
-    awaits_build: dict[Key, set[Key]] = field(default_factory=dict)
+    awaits_build: dict[Key, dict[Key, None]] = field(default_factory=dict)
     """The environments with a release that a build makes: `(project, app, build)`."""
-    built_of: dict[Key, set[Key]] = field(default_factory=dict)
+    built_of: dict[Key, dict[Key, None]] = field(default_factory=dict)
     """The environments of an app with a release that a build makes: `(project, app)`."""
-    volumes_of: dict[Key, set[Key]] = field(default_factory=dict)
+    volumes_of: dict[Key, dict[Key, None]] = field(default_factory=dict)
     """The volumes of an environment, wanted or pinned."""
-    pinned_on: dict[str, set[Key]] = field(default_factory=dict)
+    pinned_on: dict[str, dict[Key, None]] = field(default_factory=dict)
     """The volumes whose status names a node."""
-    orders_of: dict[Key, set[Key]] = field(default_factory=dict)
-    prunes_of: dict[Key, set[Key]] = field(default_factory=dict)
+    orders_of: dict[Key, dict[Key, None]] = field(default_factory=dict)
+    prunes_of: dict[Key, dict[Key, None]] = field(default_factory=dict)
     """The snapshot orders and prunes of a volume."""
-    open_of: dict[Key, set[str]] = field(default_factory=dict)
+    open_of: dict[Key, dict[str, None]] = field(default_factory=dict)
     """The ids of an environment's requests that are not done with."""
     contradicted: set[Key] = field(default_factory=set)
     """The releases whose body is not the one that a deployment froze."""
@@ -98,7 +98,6 @@ class State:
     """The newest activation of an environment."""
     follows_demand: set[Key] = field(default_factory=set)
     """The environments whose number of replicas follows what the proxies report."""
-    reserved: dict[Key, tuple[str, int, int]] = field(default_factory=dict)
     # telemetry
     heard: dict[str, datetime] = field(default_factory=dict)
     listening: dict[str, datetime] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import pytest
 
 from shared import subjects
 from shared.model.build import BuildStatus
-from shared.model.deployment import Scale
+from shared.model.deployment import Deployment, Scale
 from shared.model.release import DeployRequest, Release
 from shared.model.run import Healthcheck, RunSpec
 from tests.unit.scheduler_world import ENV, World, request_id
@@ -24,7 +24,11 @@ def world() -> World:
 
 
 def phases(world: World, id: str) -> list[str]:
-    return [transition.phase for transition in world.deployment(id).transitions]
+    written = [
+        change.record for _, change in world.log if (change.kind, change.key[3:]) == (subjects.DEPLOYMENT, (id,))
+    ]
+    assert isinstance(written[-1], Deployment)
+    return [transition.phase for transition in written[-1].transitions]
 
 
 def test_the_first_release_takes_the_same_phases_without_a_drain_window(world: World) -> None:

@@ -377,8 +377,8 @@ def test_an_environment_that_was_never_there_tears_nothing_down(world: World) ->
 def test_reservations_follow_the_instances(world: World) -> None:
     world.serving(replicas=1)
     (key,) = world.replicas()
-    assert key in world.state.reserved
+    assert world.state.cluster.nodes[key[0]].replicas == 1
     world.report(key, "stopped")
-    assert key not in world.state.reserved
+    assert world.state.cluster.nodes[key[0]].replicas == 0
     instance = world.get(subjects.INSTANCE, key, Instance)
     assert instance.state == "stopped"
