@@ -7,6 +7,7 @@ Times are aware UTC datetimes, RFC 3339 on the wire; durations and sizes carry t
 """
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
@@ -39,14 +40,38 @@ _set_dict, _set_fields_set, _set_extra, _set_private = (
 """What a model consists of, set past the model, which is frozen: by its slots, as setting by name takes twice as long."""
 
 
+_INSTANCES_SEEN = 40
+
+
+@cache
+def _blank(model: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a model in a dict whose copies have the table of names in common (PEP 412), and so less than half the
+    size of an ordinary one. With each instance that the interpreter sees it leaves less room for further names."""
+    for _ in range(_INSTANCES_SEEN):
+        one = model.__new__(model)
+        for name in model.model_fields:
+            object.__setattr__(one, name, None)
+    return one.__dict__
+
+
+def compact(record: BaseModel) -> None:
+    """Let a record hold its fields in as little as it can."""
+    values = _blank(record.__class__).copy()
+    values.update(record.__dict__)
+    _set_dict(record, values)
+
+
 class _Value(BaseModel):
     def replaced(self, **changes: Any) -> Self:
-        """A copy with some fields changed, which are trusted: `model_copy` at a tenth of its cost.
+        """A compact copy with some fields changed, which are trusted: `model_copy` at a tenth of its cost.
 
         Which fields were set is not kept: nothing asks for it.
         """
         copy = self.__class__.__new__(self.__class__)
-        _set_dict(copy, {**self.__dict__, **changes})
+        values = _blank(self.__class__).copy()
+        values.update(self.__dict__)
+        values.update(changes)
+        _set_dict(copy, values)
         _set_fields_set(copy, self.__pydantic_fields_set__)
         _set_extra(copy, None)
         _set_private(copy, None)

@@ -1,5 +1,6 @@
 """Telemetry on `STEER_LIVE`: not part of the world, and its age is measured from receipt."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -7,9 +8,12 @@ from pydantic import Field
 from shared.model.base import Record, Time
 
 
-class InstanceUsage(Record):
-    cpu_percent: float = 0
-    memory_mb: float = 0
+@dataclass(frozen=True, slots=True)
+class InstanceUsage:
+    """What one replica uses. One is kept for each: no model, which would take ten times the memory."""
+
+    cpu_percent: float = 0.0
+    memory_mb: float = 0.0
 
 
 class NodeSample(Record):

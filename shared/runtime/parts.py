@@ -13,6 +13,7 @@ Which fields of a record were given and which are defaults nobody asks for, so t
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from hashlib import blake2b
@@ -23,12 +24,13 @@ from pydantic import BaseModel
 from shared import codec, subjects
 from shared.errors import InvalidRecord
 from shared.model.assignment import WorkloadRef
+from shared.model.base import compact
 from shared.model.environment import ServiceSpec
 from shared.model.run import Resources, RunSpec
 from shared.subjects import Key, Kind
 
 MOST_PARTS = 100_000
-"""So many are remembered; then they are forgotten, and held once more each."""
+"""So many of a model are remembered; then they are forgotten, and held once more each."""
 
 DIGEST_BYTES = 16
 """A longer part is known by its digest: it need not be held twice."""
@@ -72,7 +74,11 @@ _LAYOUTS: dict[Kind, _Layout] = {
 }
 _NOTHING_GIVEN: set[str] = set()
 _set_given = BaseModel.__dict__["__pydantic_fields_set__"].__set__  # past the guard of a frozen record
-_known: dict[tuple[type[BaseModel], bytes], BaseModel] = {}
+_ports: dict[tuple[str, int], dict[str, Any]] = {}
+"""Most replicas have one port, and nodes give out the same ones."""
+_MAPPINGS = (dict[str, str], dict[str, int])
+_NOTHING: dict[str, Any] = {}
+_known: defaultdict[type[BaseModel], dict[bytes, BaseModel]] = defaultdict(dict)
 
 
 def read(kind: Kind, key: Key, body: bytes) -> BaseModel:
@@ -105,16 +111,20 @@ def _assembled(kind: Kind, key: Key, body: bytes, layout: _Layout) -> BaseModel 
 
 
 def _part(model: type[BaseModel], body: bytes) -> BaseModel:
-    name = body if len(body) <= DIGEST_BYTES else blake2b(body, digest_size=DIGEST_BYTES).digest()
-    known = _known.get((model, name))
-    if known is None:
-        if len(_known) >= MOST_PARTS:
-            _known.clear()
-        known = codec.validate(model, "", body)
-        thin(known)
-        _share(known)
-        _known[model, name] = known
-    return known
+    known, name = _known[model], _name(body)
+    part = known.get(name)
+    if part is None:
+        if len(known) >= MOST_PARTS:
+            known.clear()
+        part = codec.validate(model, "", body)
+        thin(part)
+        _share(part)
+        known[name] = part
+    return part
+
+
+def _name(body: bytes) -> bytes:
+    return body if len(body) <= DIGEST_BYTES else blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 
 def _share(record: BaseModel) -> None:
@@ -130,13 +140,16 @@ def _share(record: BaseModel) -> None:
 
 def _shared(record: BaseModel) -> BaseModel:
     _share(record)
-    return _known.setdefault((type(record), codec.encode(record)), record)
+    return _known[type(record)].setdefault(_name(codec.encode(record)), record)
 
 
 def thin(record: BaseModel) -> None:
-    """Take the set of given fields from a record and those in it."""
+    """Make a record and those in it compact, and take the set of given fields from them."""
     _set_given(record, _NOTHING_GIVEN)
+    compact(record)
     values = record.__dict__
+    for field in _mappings(type(record)):
+        values[field] = _mapping(values[field])
     for field in _nesting(type(record)):
         value = values[field]
         if isinstance(value, BaseModel):
@@ -145,16 +158,31 @@ def thin(record: BaseModel) -> None:
             continue
         inside: Iterable[BaseModel] = value.values() if isinstance(value, dict) else value or ()
         for each in inside:
-            if _nesting(type(each)):
-                thin(each)
-            else:
-                _set_given(each, _NOTHING_GIVEN)
+            thin(each)
+
+
+def _mapping(mapping: dict[str, Any]) -> dict[str, Any]:
+    """One for all that are empty, and for all that name the same one number."""
+    if not mapping:
+        return _NOTHING
+    ((name, value), *others) = mapping.items()
+    if others or not isinstance(value, int):
+        return mapping
+    if len(_ports) >= MOST_PARTS:
+        _ports.clear()
+    return _ports.setdefault((name, value), mapping)
 
 
 @cache
 def _nesting(model: type[BaseModel]) -> tuple[str, ...]:
     """The fields in which records may be: alone, in a tuple, or as the values of a mapping."""
     return tuple([name for name, field in model.model_fields.items() if _holds_records(field.annotation)])
+
+
+@cache
+def _mappings(model: type[BaseModel]) -> tuple[str, ...]:
+    """The fields with texts or numbers by name."""
+    return tuple([name for name, field in model.model_fields.items() if field.annotation in _MAPPINGS])
 
 
 def _holds_records(annotation: Any) -> bool:
