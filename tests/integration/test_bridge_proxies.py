@@ -15,8 +15,7 @@ from services.routes.bridge.__main__ import main
 from services.routes.bridge.bridge import Proxy, Refused
 from services.routes.bridge.caddy import Caddy
 from services.routes.bridge.haproxy import HAProxy
-from services.routes.render import FORMATS, Options
-from services.routes.render.plan import Rendered
+from services.routes.render import FORMATS, Options, Rendered
 from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.runtime.embedded import EmbeddedServer, free_port
@@ -75,7 +74,7 @@ async def test_a_proxy_has_what_it_took_and_keeps_it_when_it_refuses_something(k
             assert await proxy.serves(mark) and not await proxy.serves("steer-9-abc")
             assert await answers(port, SHOP, 503)
         with pytest.raises(Refused, match=r"(?i)haproxy refuses|caddy answers 400"):
-            await proxy.apply(Rendered("nonsense\n", ()), "steer-3-abc")
+            await proxy.apply(Rendered(lambda: "nonsense\n"), "steer-3-abc")
         assert await proxy.serves("steer-2-abc") and await answers(port, SHOP, 503)
         counts = await proxy.counts()
         name = next(iter(FORMATS[kind](table([route(SHOP, "", "127.0.0.1:1")]), options).environments))
@@ -115,7 +114,7 @@ async def test_a_proxy_that_is_away_is_named(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "sign"), [("caddy", '"dial": "10.0.0.1:30001"'), ("haproxy", "server s0_web-1 10.0.0.1:30001")]
+    ("kind", "sign"), [("caddy", '"dial":"10.0.0.1:30001"'), ("haproxy", "server s0_web-1 10.0.0.1:30001")]
 )
 async def test_steer_routes_renders_what_is_in_force(
     kind: str, sign: str, server: EmbeddedServer, bus: Bus, tmp_path: Path

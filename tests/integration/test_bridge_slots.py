@@ -10,9 +10,8 @@ import pytest
 
 from services.routes.bridge.bridge import Refused
 from services.routes.bridge.caddy import Caddy
-from services.routes.render import Options, caddy
+from services.routes.render import FORMATS, Options, Rendered
 from services.routes.render.caddy import STICKY_COOKIE
-from services.routes.render.plan import Rendered
 from shared.runtime.embedded import free_port
 from tests.end_to_end.edge import answers, process, program, until
 from tests.integration.proxied import PLAIN, SHOP, Asking, replica
@@ -38,7 +37,7 @@ class Edge:
 
     def rendered(self, mark: str, *addresses: str, **fields: object) -> Rendered:
         options = Options(f"127.0.0.1:{self.port}", admin=self.admin, slots=str(self.directory / "slots"), mark=mark)
-        return caddy.render(table([route(SHOP, "", *addresses, **{"middleware": PLAIN, **fields})]), options)
+        return FORMATS["caddy"](table([route(SHOP, "", *addresses, **{"middleware": PLAIN, **fields})]), options)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

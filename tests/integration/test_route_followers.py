@@ -10,7 +10,7 @@ import pytest
 
 from services.routes.bridge.bridge import Bridge, Refused
 from services.routes.bridge.statistics import Counts
-from services.routes.render.plan import Rendered
+from services.routes.render import FORMS, Options, Rendered, Renderer
 from services.routes.service import service
 from shared import codec, subjects
 from shared.model.live import ProxySample
@@ -338,7 +338,7 @@ class Picky:
 @pytest.fixture
 async def picky(bus: Bus) -> AsyncIterator[Picky]:
     proxy, stop = Picky(), asyncio.Event()
-    bridge = Bridge(proxy, lambda version, mark: Rendered("", ()), "edge-1")
+    bridge = Bridge(proxy, Renderer(FORMS["caddy"], Options()), "edge-1")
     running = asyncio.create_task(bridge.run(bus, stop))
     yield proxy
     stop.set()

@@ -7,10 +7,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from services.routes.render import FORMATS, Options
+from services.routes.render import FORMATS, Options, Rendered, Renderer
+from services.routes.render import FORMS as PROXIES
 from services.routes.render.haproxy import _rate_limit
-from services.routes.render.plan import Rendered
+from services.routes.render.plan import records
 from shared.model.domain import BasicAuth, Middleware
 from shared.model.environment import RateLimit
 from shared.model.route import (
@@ -196,6 +198,23 @@ def test_caddy_gets_json_in_which_no_text_of_a_record_is_replaced(table: Table, 
         if not text.startswith("^/"):  # an expression, in which nothing is replaced
             found = set(re.findall(r"(?<!\\)\{[^}]*\}?", text))
             assert found <= PLACEHOLDERS or re.fullmatch(r"\{file\./s/[ri][0-9a-f]{16}-[0-9a-f]{16}-\d+/\d+\}", text)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(sorted(PROXIES)), st.lists(tables(), min_size=2, max_size=3), OPTIONS)
+def test_a_table_that_came_about_change_by_change_is_rendered_as_the_whole(
+    name: str, path: list[Table], options: Options
+) -> None:
+    renderer = Renderer(PROXIES[name], options)
+    before: dict[str, BaseModel] = {}
+    for each in path:
+        after = dict(records(each))
+        touched = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        renderer.change(touched.items())
+        one, whole = renderer.rendered(options.mark), FORMATS[name](each, options)
+        assert (one.body, one.mark, one.slots) == (whole.body, whole.mark, whole.slots)
+        assert (one.left_out, one.environments) == (whole.left_out, whole.environments)
+        before = after
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.routes.bridge.slots import Slots
-from services.routes.render import Options, caddy
-from services.routes.render.plan import Rendered
+from services.routes.render import FORMATS, FORMS, Options, Rendered, Renderer
 from services.routes.render.slots import allot, slots
 from shared.model.domain import Middleware
 from tests.table import route, table
@@ -23,7 +22,7 @@ ADDRESSES = st.lists(
 
 def rendered(*addresses: str, **fields: object) -> Rendered:
     options = Options(slots="/run/slots", mark="steer-7-abc")
-    return caddy.render(table([route(SHOP, "", *addresses, **fields)]), options)
+    return FORMATS["caddy"](table([route(SHOP, "", *addresses, **fields)]), options)
 
 
 @settings(max_examples=100, deadline=None)
@@ -45,7 +44,7 @@ def test_every_endpoint_has_as_many_slots_as_the_next_and_none_moves_without_nee
 def test_other_endpoints_are_the_same_configuration_and_another_policy_is_not() -> None:
     one, two = rendered("10.0.0.1:80"), rendered("10.0.0.2:80", "10.0.0.3:80")
     assert (one.body, one.mark) == (two.body, two.mark) and "10.0.0" not in one.body
-    assert f'"@id": "{one.mark}"' in one.body
+    assert f'"@id":"{one.mark}"' in one.body
     (group,) = one.slots
     assert one.slots[group] == ("10.0.0.1:80",) and two.slots[group] == ("10.0.0.2:80", "10.0.0.3:80")
     others = (
@@ -54,6 +53,14 @@ def test_other_endpoints_are_the_same_configuration_and_another_policy_is_not() 
         rendered(*(f"10.0.0.{last}:80" for last in range(1, 10))),
     )
     assert all(other.mark != one.mark and other.slots.keys() != one.slots.keys() for other in others)
+
+
+def test_a_group_goes_with_the_last_endpoint_of_its_host() -> None:
+    renderer = Renderer(FORMS["caddy"], Options(slots="/run/slots"))
+    renderer.change(table([route(SHOP, "", "10.0.0.1:80")]).hosts.items())
+    assert len(renderer.rendered().slots) == 1
+    renderer.change(table([route(SHOP)]).hosts.items())
+    assert not renderer.rendered().slots
 
 
 def written(directory: Path, group: str) -> list[str]:
@@ -106,4 +113,4 @@ def test_a_group_that_was_written_by_half_is_looked_at_again(tmp_path: Path) -> 
 def test_the_mark_inside_is_not_the_versions(mark: str) -> None:
     options = Options(slots="/run/slots")
     routes = table([route(SHOP, "", "10.0.0.1:80")])
-    assert caddy.render(routes, replace(options, mark=mark)).body == caddy.render(routes, options).body
+    assert FORMATS["caddy"](routes, replace(options, mark=mark)).body == FORMATS["caddy"](routes, options).body

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from services.routes.render import FORMATS, Options
+from services.routes.render import FORMATS, FORMS, Options, Renderer
 from services.routes.render.haproxy import sticky_value, word
+from services.routes.render.plan import Site
+from services.routes.render.renderer import Whole
 from shared.model.domain import BasicAuth, Middleware
 from shared.model.environment import RateLimit
 from shared.model.route import L4Route
@@ -203,3 +205,26 @@ def test_caddy_puts_nothing_in_the_place_of_braces_of_a_username() -> None:
     asked = Middleware(basic_auth=BasicAuth(username="{env.HOME}", password_hash=BCRYPT))
     body = FORMATS["caddy"](table([route(SHOP, "", "10.0.0.1:80", middleware=asked)]), Options()).body
     assert '"\\\\{env.HOME\\\\}"' in body and '"{env' not in body
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_of_a_record_that_stays_nothing_is_made_again_and_the_whole_only_when_it_is_asked_for(name: str) -> None:
+    written: list[str] = []
+
+    def site(each: Site, options: Options) -> tuple[str, ...]:
+        written.append(each.hostname)
+        return FORMS[name].site(each, options)
+
+    def whole(everything: Whole, options: Options) -> str:
+        written.append("the whole")
+        return FORMS[name].whole(everything, options)
+
+    renderer = Renderer(FORMS[name]._replace(site=site, whole=whole), OPTIONS)
+    hosts = table([route("a.example.com", "", "10.0.0.1:80"), route("b.example.com", "", "10.0.0.1:80")]).hosts
+    renderer.change(hosts.items())
+    first = renderer.rendered()
+    assert written == ["a.example.com", "b.example.com"]
+    renderer.change(table([route("b.example.com", "", "10.0.0.2:80")]).hosts.items())
+    second = renderer.rendered()
+    assert written[2:] == ["b.example.com"]
+    assert "10.0.0.2" in second.body and "10.0.0.2" not in first.body and written[3:] == ["the whole"] * 2

@@ -8,7 +8,6 @@ Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting
 """
 
 import re
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from services.routes.bridge.bridge import Bridge, Proxy
 from services.routes.bridge.caddy import Caddy
 from services.routes.bridge.haproxy import HAProxy
 from services.routes.bridge.run import run_bridge
-from services.routes.render import FORMATS, Options
+from services.routes.render import FORMS, Options, Renderer
 from shared.errors import ConfigurationError
 from shared.model.base import NAME_PATTERN
 from shared.runtime import logs
@@ -82,8 +81,7 @@ def main(
             Caddy(admin, slots) if proxy is Kind.CADDY else _haproxy(config, socket, master, pid_file, program)
         )
         settings = Settings.from_environment()
-    render = FORMATS[proxy.value]
-    bridge = Bridge(behind, lambda version, mark: render(version, replace(options, mark=mark)), name, cache)
+    bridge = Bridge(behind, Renderer(FORMS[proxy.value], options), name, cache)
     logs.configure(settings, service="bridge", proxy=name)
     goes_on = "the proxy goes on with what it has"
     run(lambda stop: run_bridge(settings, bridge, name, stop), stopped=f"stopped; {goes_on}", ended=f"ended; {goes_on}")

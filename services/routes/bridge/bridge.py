@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 
 from services.routes.bridge.statistics import Counts, Rates
-from services.routes.render.plan import Rendered
+from services.routes.render import Rendered, Renderer
 from shared.errors import SteerError, Unavailable
 from shared.model.live import Demand
 from shared.runtime import tasks
@@ -37,14 +37,10 @@ class Proxy(Protocol):
     async def counts(self) -> dict[str, Counts]: ...
 
 
-Render = Callable[[RouteVersion, str], Rendered]
-"""A version and its mark → a configuration."""
-
-
 class Bridge:
-    def __init__(self, proxy: Proxy, render: Render, name: str, cache: Path | None = None) -> None:
+    def __init__(self, proxy: Proxy, renderer: Renderer, name: str, cache: Path | None = None) -> None:
         self._proxy = proxy
-        self._render = render
+        self._renderer = renderer
         self._name = name
         self._cache = cache
         self._wanted: RouteVersion | None = None
@@ -67,8 +63,10 @@ class Bridge:
                 until = max(0.0, self._retry_at - clock()) if self.report.error else LOOK_SECONDS
                 await asyncio.wait([coming, *ends], timeout=until, return_when=asyncio.FIRST_COMPLETED)
                 if coming.done():
-                    self._wanted, self._delay = coming.result(), RETRY_SECONDS[0]
-                    await self._apply(self._wanted)
+                    version = self._wanted = coming.result()
+                    self._renderer.change((subject, version.record(subject)) for subject in version.changed)
+                    self._delay = RETRY_SECONDS[0]
+                    await self._apply(version)
                     coming = asyncio.ensure_future(anext(versions))
                 else:
                     await self._look()
@@ -101,7 +99,7 @@ class Bridge:
 
     async def _apply(self, version: RouteVersion) -> None:
         mark = mark_of(version)
-        rendered = self._render(version, mark)
+        rendered = self._renderer.rendered(mark)
         self._environments = rendered.environments
         if rendered.left_out != self._left_out:
             self._left_out = rendered.left_out

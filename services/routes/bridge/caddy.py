@@ -11,7 +11,7 @@ import aiohttp
 from services.routes.bridge.bridge import Refused
 from services.routes.bridge.slots import Slots
 from services.routes.bridge.statistics import Counts, of_caddy
-from services.routes.render.plan import Rendered
+from services.routes.render import Rendered
 
 LOAD_SECONDS = 30.0
 ASK_SECONDS = 5.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from services.routes.bridge.bridge import Refused
 from services.routes.bridge.statistics import Counts, of_haproxy
-from services.routes.render.plan import Rendered
+from services.routes.render import Rendered
 
 CHECK_SECONDS = 60.0
 RELOAD_SECONDS = 15.0
@@ -42,9 +42,10 @@ class HAProxy:
     """The digest of what is in force without its mark; the mark of the version, and the one inside the configuration."""
 
     async def apply(self, rendered: Rendered, mark: str) -> None:
-        content = sha256(rendered.body.replace(mark, "").encode()).digest()
+        body = rendered.body
+        content = sha256(body.replace(mark, "").encode()).digest()
         if content != self._content or await self._inside() != self._marks[1]:
-            await self._replace(rendered, mark)
+            await self._replace(body, mark)
             self._marks = (mark, mark)
         self._content, self._marks = content, (mark, self._marks[1])
 
@@ -52,10 +53,10 @@ class HAProxy:
         inside = self._marks[1] if mark == self._marks[0] else mark
         return await self._ask_inside() == inside
 
-    async def _replace(self, rendered: Rendered, mark: str) -> None:
+    async def _replace(self, body: str, mark: str) -> None:
         new = self.config.with_name(f".{self.config.name}.new")
         try:
-            await asyncio.to_thread(_write, new, rendered.body)
+            await asyncio.to_thread(_write, new, body)
             await self._check(new)
             new.replace(self.config)
         except OSError as error:

@@ -7,14 +7,15 @@ With `slots` the addresses of endpoints are not in it, and the mark in it is its
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 import orjson
 
 from services.routes.render.options import Options
-from services.routes.render.plan import Closed, Plan, Rendered, Routes, Site, code, plan
+from services.routes.render.plan import Closed, Part, Port, Site
+from services.routes.render.renderer import Form, Slots, Texts, Whole
 from services.routes.render.slots import group, slots
 from shared.model.route import Endpoint
 
@@ -29,66 +30,79 @@ _NEVER = base64.b64encode(b"$2a$04$" + b"." * 53).decode()
 Json = dict[str, Any]
 
 
-def render(routes: Routes, options: Options = Options()) -> Rendered:  # noqa: B008 - a frozen value
-    """The configuration as JSON, keys sorted. The answer to its `/id/<mark>` tells whether it is in force."""
-    planned = plan(routes, options)
-    configuration = _configuration(planned, options)
-    mark = f"steer-{code(_text(configuration))}" if options.slots else options.mark
-    if mark:
-        configuration["apps"]["http"]["servers"]["http"]["routes"][-1]["@id"] = mark
-    served = [site for site in (*planned.sites, *planned.internal) if site.to == "endpoints"]
-    hosts: dict[str, set[str]] = {}
-    for site in served:
-        hosts.setdefault(site.hostname, set()).add(site.environment)
-    environments = {host: next(iter(names)) for host, names in hosts.items() if len(names) == 1 and names != {""}}
-    return Rendered(
-        body=_text(configuration),
-        left_out=(*planned.left_out, *_left_out(planned)),
-        environments=environments,
-        mark=mark,
-        slots={group(site): _addresses(site.endpoints) for site in served if _slotted(site, options)},
-    )
-
-
-def _text(configuration: Json) -> str:
-    return orjson.dumps(configuration, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2).decode() + "\n"
-
-
-def _left_out(planned: Plan) -> list[str]:
-    limited = [f"{site.hostname}{site.prefix}: rate_limit needs a module of Caddy" for site in planned.sites]
-    wanted = [text for text, site in zip(limited, planned.sites, strict=True) if site.rate_limit]
-    return wanted + [f"port {port.number}: L4 routes need a module of Caddy" for port in planned.ports]
-
-
-def _configuration(planned: Plan, options: Options) -> Json:
-    servers = {"http": _server(planned.sites, options, options.http)}
+def _site(site: Site, options: Options) -> Texts:
+    """As it is on the listener for HTTP, and on that for HTTPS where there is one."""
+    texts = [_text(_route(site, options, https=False))]
     if options.https:
-        servers["https"] = _server(planned.sites, options, options.https, https=True)
+        texts.append(_text(_route(site, options, https=True)))
+    return tuple(texts)
+
+
+def _port(port: Port, options: Options) -> Texts:
+    return ()
+
+
+def _configuration(whole: Whole, options: Options) -> str:
+    """The configuration as JSON, keys sorted, a host on a line. The answer to its `/id/<mark>` tells what is in force."""
+    servers = {"http": _server(whole.sites, options, options.http, options.mark)}
+    if options.https:
+        servers["https"] = _server(whole.sites, options, options.https, https=True)
     if options.internal:
-        servers["internal"] = _server(planned.internal, options, options.internal)
+        servers["internal"] = _server(whole.internal, options, options.internal)
     http: Json = {"servers": servers, "metrics": {"per_host": True}}
-    http["https_port"] = _port(options.https, 443)
-    http["http_port"] = _port(options.http, 80)
+    http["https_port"] = _number(options.https, 443)
+    http["http_port"] = _number(options.http, 80)
     apps: Json = {"http": http}
     if options.https and options.certificates:
         apps["tls"] = {"certificates": {"load_folders": [options.certificates]}}
-    return {"admin": {"listen": options.admin, "config": {"persist": False}}, "apps": apps}
+    return _text({"admin": {"listen": options.admin, "config": {"persist": False}}, "apps": apps}) + "\n"
 
 
-def _server(served: Sequence[Site], options: Options, address: str, *, https: bool = False) -> Json:
-    routes = [
-        {
-            "match": [{"host": [hostname]}],
-            "handle": [{"handler": "subroute", "routes": [_route(site, options, https) for site in sites]}],
-        }
-        for hostname, sites in groupby(served, key=lambda site: site.hostname)
-    ]
+def _server(
+    served: Sequence[tuple[Site, Texts]], options: Options, address: str, mark: str = "", *, https: bool = False
+) -> Json:
+    routes: list[str] = []
+    for hostname, sites in groupby(served, key=lambda each: each[0].hostname):
+        inside = ",".join(texts[https] for _, texts in sites)
+        host = _text({"host": [hostname]})
+        routes.append(f'{{"handle":[{{"handler":"subroute","routes":[{inside}]}}],"match":[{host}]}}')
     nothing: Json = {"handle": [{"handler": "static_response", "status_code": 404, "body": "no route\n"}]}
+    if mark:
+        nothing["@id"] = mark
+    routes.append(_text(nothing))
     automatic = {"disable_redirects": True} if https else {"disable": True}
-    return {"listen": [address], "automatic_https": automatic, "routes": [*routes, nothing]}
+    written = ",\n".join(routes)
+    return {"listen": [address], "automatic_https": automatic, "routes": orjson.Fragment(f"[\n{written}\n]")}
 
 
-def _route(site: Site, options: Options, https: bool) -> Json:
+def _text(value: Json) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _names(part: Part) -> Iterator[tuple[str, str]]:
+    """It counts by host."""
+    return ((site.hostname, site.environment) for site in _served(part))
+
+
+def _slots(part: Part, options: Options) -> Slots:
+    if not options.slots:
+        return {}
+    return {group(site): _addresses(site.endpoints) for site in _served(part) if _slotted(site, options)}
+
+
+def _served(part: Part) -> list[Site]:
+    return [site for site in (*part.sites, *part.internal) if site.to == "endpoints"]
+
+
+def _left_out(part: Part) -> Iterator[str]:
+    for site in part.sites:
+        if site.rate_limit:
+            yield f"{site.hostname}{site.prefix}: rate_limit needs a module of Caddy"
+    for port in part.ports:
+        yield f"port {port.number}: L4 routes need a module of Caddy"
+
+
+def _route(site: Site, options: Options, *, https: bool) -> Json:
     route: Json = {"handle": _handlers(site, options, https)}
     if site.prefix:
         route["match"] = [{"path_regexp": {"pattern": f"^{re.escape(site.path)}(/|$)"}}]
@@ -97,7 +111,7 @@ def _route(site: Site, options: Options, https: bool) -> Json:
 
 def _handlers(site: Site, options: Options, https: bool) -> list[Json]:
     if site.middleware.redirect_https and options.https and not https:
-        port = _port(options.https, 443)
+        port = _number(options.https, 443)
         host = "{http.request.host}" + ("" if port == 443 else f":{port}")
         location = {"Location": [f"https://{host}{{http.request.uri}}"]}
         return [{"handler": "static_response", "status_code": 308, "headers": location}]
@@ -178,7 +192,7 @@ def _addresses(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
     return tuple(endpoint.address for endpoint in endpoints)
 
 
-def _port(address: str, otherwise: int) -> int:
+def _number(address: str, otherwise: int) -> int:
     tail = address.rpartition(":")[2]
     return int(tail) if tail.isdigit() else otherwise
 
@@ -186,3 +200,6 @@ def _port(address: str, otherwise: int) -> int:
 def literal(text: str) -> str:
     """Text in which Caddy puts nothing in the place of braces."""
     return text.replace("{", "\\{").replace("}", "\\}")
+
+
+FORM = Form(_site, _port, _configuration, _names, _left_out, _slots)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 
 from services.routes.render.options import Options
-from services.routes.render.plan import Closed, Plan, Port, Rendered, Routes, Site, plan
+from services.routes.render.plan import Closed, Part, Port, Site
+from services.routes.render.renderer import Form, Texts, Whole
 from shared.model.environment import RateLimit
 
 STICKY_COOKIE = "steer_sticky"
@@ -49,20 +50,28 @@ defaults
 """
 
 
-def render(routes: Routes, options: Options = Options()) -> Rendered:  # noqa: B008 - a frozen value
-    """The configuration; `environments` maps the name of a backend to the environment whose load it is."""
-    planned = plan(routes, options)
-    lines = [_head(options), *_frontend(planned, options), *_internal(planned, options)]
-    served = (*planned.sites, *planned.internal)
-    for site in served:
-        lines += _userlist(site)
-        lines += _backend(site, options)
-    for port in planned.ports:
-        lines += _listen(port, options)
-    environments = {site.name: site.environment for site in served if site.to == "endpoints" and site.environment}
-    environments |= {_listener(port): port.environment for port in planned.ports}
-    body = "\n".join(lines) + "\n"
-    return Rendered(body, (*planned.left_out, *_left_out(planned)), environments, options.mark)
+def _site(site: Site, options: Options) -> Texts:
+    return ("\n".join([*_userlist(site), *_backend(site, options)]),)
+
+
+def _port(port: Port, options: Options) -> Texts:
+    return ("\n".join(_listen(port, options)),)
+
+
+def _configuration(whole: Whole, options: Options) -> str:
+    sites, internal = [site for site, _ in whole.sites], [site for site, _ in whole.internal]
+    lines = [_head(options), *_frontend(sites, options), *_internal(internal, options)]
+    lines += [text for _, texts in (*whole.sites, *whole.internal, *whole.ports) for text in texts]
+    return "\n".join(lines) + "\n"
+
+
+def _names(part: Part) -> Iterator[tuple[str, str]]:
+    """It counts by backend."""
+    for site in (*part.sites, *part.internal):
+        if site.to == "endpoints":
+            yield site.name, site.environment
+    for port in part.ports:
+        yield _listener(port), port.environment
 
 
 def word(text: str) -> str:
@@ -70,8 +79,8 @@ def word(text: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in text.encode())
 
 
-def _left_out(planned: Plan) -> Iterator[str]:
-    for site in planned.sites:
+def _left_out(part: Part) -> Iterator[str]:
+    for site in part.sites:
         if site.middleware.max_body_bytes:
             yield f"{site.hostname}{site.prefix}: max_body_bytes holds for bodies that announce their length"
 
@@ -84,19 +93,19 @@ def _head(options: Options) -> str:
     return HEAD.format(global_lines="".join(f"{line}\n" for line in lines))
 
 
-def _frontend(planned: Plan, options: Options) -> Iterator[str]:
+def _frontend(sites: Sequence[Site], options: Options) -> Iterator[str]:
     yield "frontend http"
     yield f"    bind {_bind(options.http)}"
     if options.https:
         yield f"    bind {_bind(options.https)} ssl crt {word(options.certificates)} alpn h2,http/1.1"
-    yield from _choice(planned.sites, "r")
+    yield from _choice(sites, "r")
 
 
-def _internal(planned: Plan, options: Options) -> Iterator[str]:
+def _internal(sites: Sequence[Site], options: Options) -> Iterator[str]:
     if options.internal:
         yield "frontend internal"
         yield f"    bind {_bind(options.internal)}"
-        yield from _choice(planned.internal, "i")
+        yield from _choice(sites, "i")
 
 
 def _choice(sites: Sequence[Site], letter: str) -> Iterator[str]:
@@ -256,3 +265,6 @@ def sticky_value(assignment: str) -> str:
         digest, rest = divmod(digest, 36)
         text = "0123456789abcdefghijklmnopqrstuvwxyz"[rest] + text
     return text or "0"
+
+
+FORM = Form(_site, _port, _configuration, _names, _left_out)

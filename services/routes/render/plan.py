@@ -9,12 +9,14 @@ its first port, and `<port name>.` before it for each of them; the functions of 
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_network
 from typing import Literal, Protocol
 from urllib.parse import unquote
+
+from pydantic import BaseModel
 
 from services.routes.render.options import Options
 from shared.model.domain import BasicAuth, Middleware
@@ -32,7 +34,7 @@ _CODE = 16
 
 
 class Routes(Protocol):
-    """What is rendered; `shared.runtime.follow.RouteVersion` is one."""
+    """A table of routes; `shared.runtime.follow.RouteVersion` is one."""
 
     @property
     def hosts(self) -> Mapping[str, HostRoutes]: ...
@@ -42,20 +44,6 @@ class Routes(Protocol):
     def internal(self) -> Mapping[str, InternalService]: ...
     @property
     def functions(self) -> Mapping[str, FunctionRoute]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A configuration. `left_out` says what of the table it does not do; `environments` whose load a name is.
-
-    `mark` is the one inside it. `slots` are the addresses of each group of slots, where the options ask for them.
-    """
-
-    body: str
-    left_out: tuple[str, ...]
-    environments: Mapping[str, str] = field(default_factory=dict)
-    mark: str = ""
-    slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +80,56 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    sites: tuple[Site, ...]
-    ports: tuple[Port, ...]
-    internal: tuple[Site, ...]
-    left_out: tuple[str, ...]
+class Part:
+    """What one record is to be served as, in the order of matching. `left_out` says what of it is not served."""
+
+    sites: tuple[Site, ...] = ()
+    ports: tuple[Port, ...] = ()
+    internal: tuple[Site, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
-def plan(routes: Routes, options: Options) -> Plan:
+def records(routes: Routes) -> Iterator[tuple[str, BaseModel]]:
+    """Every record of a table, each with a name of its own."""
+    for kind in ("hosts", "l4", "internal", "functions"):
+        for name, record in getattr(routes, kind).items():
+            yield f"{kind} {name}", record
+
+
+def part(record: BaseModel, options: Options) -> Part:
     left_out: list[str] = []
-    sites = tuple(_sites(routes, options, left_out))
-    ports = tuple(_ports(routes, options, left_out))
-    internal = tuple(_internal(routes, left_out)) if options.internal else ()
-    return Plan(sites, ports, internal, tuple(left_out))
+    sites: tuple[Site, ...] = ()
+    ports: tuple[Port, ...] = ()
+    internal: tuple[Site, ...] = ()
+    match record:
+        case HostRoutes():
+            sites = _distinct(_sites(record, options, left_out))
+        case L4Route():
+            ports = tuple(_ports(record, options, left_out))
+        case InternalService() if options.internal:
+            internal = _distinct(_internal(_service(record), left_out))
+        case FunctionRoute() if options.internal:
+            internal = _distinct(_internal(_function(record), left_out))
+    return Part(sites, ports, internal, tuple(left_out))
 
 
-def _sites(routes: Routes, options: Options, left_out: list[str]) -> Iterator[Site]:
-    seen: set[str] = set()
-    for _, host in sorted(routes.hosts.items(), key=lambda item: (item[0].startswith("*."), item[0])):
-        for route in sorted(host.routes, key=lambda route: (-len(route.path_prefix), route.path_prefix)):
-            where = shown(f"{host.hostname}{route.path_prefix}")
-            if len(host.hostname) > 253 or not _HOSTNAME.fullmatch(host.hostname):
-                left_out.append(f"{where}: not a hostname")
-            elif not _is_prefix(route.path_prefix):
-                left_out.append(f"{where}: not a path prefix")
-            else:
-                site = _site(host.hostname, route, options, where, left_out)
-                if site.name not in seen:
-                    seen.add(site.name)
-                    yield site
+def _distinct(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Of several with one name, the first."""
+    found: dict[str, Site] = {}
+    for site in sites:
+        found.setdefault(site.name, site)
+    return tuple(found.values())
+
+
+def _sites(host: HostRoutes, options: Options, left_out: list[str]) -> Iterator[Site]:
+    for route in sorted(host.routes, key=lambda route: (-len(route.path_prefix), route.path_prefix)):
+        where = shown(f"{host.hostname}{route.path_prefix}")
+        if len(host.hostname) > 253 or not _HOSTNAME.fullmatch(host.hostname):
+            left_out.append(f"{where}: not a hostname")
+        elif not _is_prefix(route.path_prefix):
+            left_out.append(f"{where}: not a path prefix")
+        else:
+            yield _site(host.hostname, route, options, where, left_out)
 
 
 def _is_prefix(prefix: str) -> bool:
@@ -151,47 +160,42 @@ def _site(hostname: str, route: HTTPRoute, options: Options, where: str, left_ou
     )
 
 
-def _ports(routes: Routes, options: Options, left_out: list[str]) -> Iterator[Port]:
-    for number, route in sorted(routes.l4.items()):
-        if route.protocol != "tcp":
-            left_out.append(f"port {number}: {route.protocol} is not forwarded")
-        elif not 0 < number < 65_536 or number in options.reserved_ports:
-            left_out.append(f"port {number}: taken by the proxy itself, or no port")
-        else:
-            yield Port(number, route.environment, tuple(_endpoints(route.endpoints, f"port {number}", left_out)))
-
-
-def _internal(routes: Routes, left_out: list[str]) -> Iterator[Site]:
-    seen: set[tuple[str, str]] = set()
-    named = [*_services(routes.internal), *_functions(routes.functions)]
-    for hostname, prefix, environment, endpoints in sorted(named, key=lambda each: each[:3]):
-        where = shown(f"{hostname}{prefix}")
-        if endpoints is None:
-            left_out.append(f"{where}: udp is not forwarded")
-        elif len(hostname) > 253 or not _HOSTNAME.fullmatch(hostname) or not _is_prefix(prefix):
-            left_out.append(f"{where}: not a name")
-        elif (hostname, prefix) not in seen:
-            seen.add((hostname, prefix))
-            yield _inside(hostname, prefix, environment, tuple(_endpoints(endpoints, where, left_out)))
+def _ports(route: L4Route, options: Options, left_out: list[str]) -> Iterator[Port]:
+    number = route.public_port
+    if route.protocol != "tcp":
+        left_out.append(f"port {number}: {route.protocol} is not forwarded")
+    elif not 0 < number < 65_536 or number in options.reserved_ports:
+        left_out.append(f"port {number}: taken by the proxy itself, or no port")
+    else:
+        yield Port(number, route.environment, tuple(_endpoints(route.endpoints, f"port {number}", left_out)))
 
 
 _Named = tuple[str, str, str, tuple[Endpoint, ...] | None]
 
 
-def _services(services: Mapping[str, InternalService]) -> Iterator[_Named]:
-    for service in services.values():
-        name, first = service.fqdn.rstrip("."), True
-        for port in service.ports:
-            endpoints = port.endpoints if port.protocol == "tcp" else None
-            yield f"{port.name}.{name}", "", service.environment, endpoints
-            if first and endpoints is not None:
-                yield name, "", service.environment, endpoints
-                first = False
+def _internal(named: Iterable[_Named], left_out: list[str]) -> Iterator[Site]:
+    for hostname, prefix, environment, endpoints in named:
+        where = shown(f"{hostname}{prefix}")
+        if endpoints is None:
+            left_out.append(f"{where}: udp is not forwarded")
+        elif len(hostname) > 253 or not _HOSTNAME.fullmatch(hostname) or not _is_prefix(prefix):
+            left_out.append(f"{where}: not a name")
+        else:
+            yield _inside(hostname, prefix, environment, tuple(_endpoints(endpoints, where, left_out)))
 
 
-def _functions(functions: Mapping[str, FunctionRoute]) -> Iterator[_Named]:
-    for route in functions.values():
-        yield f"functions.{route.namespace}.internal", f"/function/{route.function}", "", route.endpoints
+def _service(service: InternalService) -> Iterator[_Named]:
+    name, first = service.fqdn.rstrip("."), True
+    for port in service.ports:
+        endpoints = port.endpoints if port.protocol == "tcp" else None
+        yield f"{port.name}.{name}", "", service.environment, endpoints
+        if first and endpoints is not None:
+            yield name, "", service.environment, endpoints
+            first = False
+
+
+def _function(route: FunctionRoute) -> Iterator[_Named]:
+    yield f"functions.{route.namespace}.internal", f"/function/{route.function}", "", route.endpoints
 
 
 def _inside(hostname: str, prefix: str, environment: str, endpoints: tuple[Endpoint, ...]) -> Site:
