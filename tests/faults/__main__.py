@@ -46,6 +46,7 @@ THREE_SERVERS: tuple[Trial, ...] = (
     trials.every_server_is_restarted,
     trials.two_of_three_servers_are_lost,
     trials.the_log_is_full,
+    trials.one_disk_of_three_is_full,
     trials.followers_come_back_at_once,
 )
 PARTS = {"one": ("One server", 1, ONE_SERVER), "three": ("Three servers", 3, THREE_SERVERS)}

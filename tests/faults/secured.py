@@ -137,5 +137,9 @@ async def _everybody_commits(user: Bus, name: str) -> None:
         await publish_bad_records(user, name)
         return True
 
+    async def answered() -> bool:
+        await everybody_answers(user, name)
+        return True
+
     await until(published, "the log takes writes")
-    await everybody_answers(user, name)
+    await until(answered, "every service answers")

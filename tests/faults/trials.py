@@ -26,6 +26,8 @@ FLOOD_MESSAGES = 100
 CLOCK_JUMPS_SECONDS = (300, -300, 86_400)
 CLOCK_BOUND_SECONDS = 5
 NO_QUORUM_SECONDS = 5.0
+NO_SPACE = "no space left on device"
+NO_SMALL_DISK = "a disk that is really full: no file system can be mounted here"
 REFUSED = ("maximum bytes exceeded", "insufficient resources")
 
 
@@ -186,7 +188,7 @@ async def the_disk_is_full(on: Scene) -> None:
     """The server answers no write any more, room or not, until it is started again. Nobody leads meanwhile."""
     name = on.servers.names[0]
     if not on.servers.disks[name].small:
-        on.left_out.append("a disk that is really full: no file system can be mounted here")
+        on.left_out.append(NO_SMALL_DISK)
         return
     await _all_led(on)
     before = _told(on, (NO_ANSWER,))
@@ -199,6 +201,28 @@ async def the_disk_is_full(on: Scene) -> None:
         on.servers.start(name)
         await _whole(on)
         await _all_led(on)
+
+
+async def one_disk_of_three_is_full(on: Scene) -> None:
+    """That server is out of it; the other two go on. It comes back when it is started again with room."""
+    name = await on.servers.leads_the_log(on.bus)
+    if not on.servers.disks[name].small:
+        on.left_out.append(NO_SMALL_DISK)
+        return
+    with on.inject("a server's disk is full to the last byte", "one of three, which led the log"):
+        before = on.servers.log(name).count(NO_SPACE)
+        on.servers.disks[name].fill()
+        await until(lambda: on.servers.log(name).count(NO_SPACE) > before, "it finds no space left")
+
+        async def replaced() -> bool:
+            return await on.servers.leads_the_log(on.bus) != name
+
+        await until(replaced, "another server leads the log")
+        await on.acknowledged_again()
+        on.servers.disks[name].free()
+        await on.servers.stop(name)
+        on.servers.start(name)
+        await _whole(on)
 
 
 async def _nobody_leads(on: Scene) -> bool:
