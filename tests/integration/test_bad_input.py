@@ -7,7 +7,7 @@ term or its state; and what is good is decided meanwhile and afterwards.
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -145,8 +145,8 @@ def bad_messages() -> list[Bad]:
 async def running(settings: Settings, bus: Bus) -> AsyncIterator[list[Running]]:
     """The four services, each leading."""
     found = []
-    for service in SERVICES:
-        own = await buses.connect(settings, service.name)
+    for service in SERVICES:  # four in one loop, with much to do: their leases must not lapse by that
+        own = await buses.connect(replace(settings, lease_ttl_seconds=600), service.name)
         instance = Instance(service, own, asyncio.Event())
         found.append(Running(instance, asyncio.create_task(instance.run(), name=service.name), own))
     await eventually(lambda: all(each.leading for each in found))
@@ -237,12 +237,14 @@ GOOD: dict[str, tuple[Kind, Key, bytes, Kind, Key]] = {
 async def _what_is_good_is_decided(bus: Bus, name: str) -> None:
     """Each service decides about something new, whatever else it reads."""
     environment = subjects.ENVIRONMENT.subject("good", "web", name)
-    await bus.request(environment, b'{"service":{"run":{"ports":[{"name":"http","container_port":80}]}}}')
-    await bus.request(subjects.RELEASE.subject("good", "web", name, "1"), b'{"image":"exec:a"}')
+    await bus.request(environment, b'{"service":{"run":{"ports":[{"name":"http","container_port":80}]}}}', within=60)
+    await bus.request(subjects.RELEASE.subject("good", "web", name, "1"), b'{"image":"exec:a"}', within=60)
     await bus.request(
-        subjects.DOMAIN.subject("good", name), _json({"hostname": f"{name}.test", "environment": f"web/{name}"})
+        subjects.DOMAIN.subject("good", name),
+        _json({"hostname": f"{name}.test", "environment": f"web/{name}"}),
+        within=60,
     )
     for kind, key, body, answer, answer_key in GOOD.values():
-        await bus.request(kind.subject(*(each.format(name) for each in key)), body)
+        await bus.request(kind.subject(*(each.format(name) for each in key)), body, within=60)
         wanted = tuple(each.format(name) for each in answer_key)
         await eventually(partial(records.get, bus, answer, wanted), 60)

@@ -80,7 +80,7 @@ async def test_three_mistakes_are_all_printed_and_nothing_is_published(steer: St
 
 
 async def test_a_correction_replaces_a_version_that_cannot_be_read(steer: Steer, bus: Bus) -> None:
-    await bus.request(subjects.ENVIRONMENT.subject(*ENV), b"not JSON")
+    await bus.request(subjects.ENVIRONMENT.subject(*ENV), b"not JSON", within=60)
     result = await steer("apply", "-f", "-", stdin=MANIFEST)
     assert result.out == f"Environment {NAME}: updated\n"
     assert await environment(bus) == Environment(replicas=Replicas(min=2))
@@ -142,7 +142,7 @@ async def test_an_earlier_version_is_shown_by_its_sequence(steer: Steer, bus: Bu
 
 async def test_what_could_not_be_read_or_was_deleted_did_not_rule_at_its_sequence(steer: Steer, bus: Bus) -> None:
     (first,) = (await steer("apply", "-f", "-", "-o", "json", stdin=MANIFEST)).json
-    broken = json.loads((await bus.request(subjects.ENVIRONMENT.subject(*ENV), b"{")).data)["seq"]
+    broken = json.loads((await bus.request(subjects.ENVIRONMENT.subject(*ENV), b"{", within=60)).data)["seq"]
     shown = await steer("get", "environment", NAME, "--at", str(broken), "-o", "json")
     assert shown.json["sequence"] == first["sequence"]
     deleted = await records.put(bus, subjects.ENVIRONMENT, ENV, None)

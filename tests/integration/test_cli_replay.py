@@ -33,7 +33,7 @@ def steer(server: EmbeddedServer, tmp_path: Path) -> Steer:
 async def forge(bus: Bus, term: int, subject: str, record: Record) -> int:
     """As if the scheduler had written it in that term."""
     headers = {encode.SERVICE: "scheduler", encode.TERM: str(term)}
-    return int(orjson.loads((await bus.request(subject, codec.encode(record), headers)).data)["seq"])
+    return int(orjson.loads((await bus.request(subject, codec.encode(record), headers, within=60)).data)["seq"])
 
 
 def decided(read: int, outcome: str = "joins: registered", **fields: Any) -> DecisionRecord:

@@ -96,7 +96,7 @@ async def test_a_credentials_file_lets_a_user_of_an_account_in(
     )
     bus = await buses.connect(settings, "test", patience=60)
     await streams.ensure(bus)
-    assert (await bus.request("$JS.API.INFO")).data
+    assert (await bus.request("$JS.API.INFO", within=60)).data
     await bus.close()
 
 

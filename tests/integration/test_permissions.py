@@ -289,7 +289,7 @@ async def test_with_tls_the_server_is_known_by_its_authority(tmp_path: Path) -> 
     secured.start()
     bus = await secured.bus("operator")
     await streams.ensure(bus)
-    assert (await bus.request("$JS.API.INFO")).data
+    assert (await bus.request("$JS.API.INFO", within=60)).data
     for changes in ({"tls_ca": ""}, {"tls_ca": "", "nats_url": secured.url.replace("tls://", "nats://")}):
         with pytest.raises(ConfigurationError, match="not trusted"):
             await buses.connect(secured.settings("operator", **changes), "test", patience=60)

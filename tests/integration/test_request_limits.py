@@ -45,7 +45,7 @@ async def test_a_large_request_is_refused(bus: Bus, start: Start) -> None:
 
 
 async def test_requests_that_wait_are_counted_and_do_not_wait_for_ever(bus: Bus, start: Start) -> None:
-    one = await start()
+    one = await start(lease_ttl_seconds=600)  # to renew it has to wait its turn among all these
     await eventually(lambda: one.leading)
     asking = [reason(bus, QUESTION, FAR) for _ in range(MOST_ASKED + EXTRA)]
     asking += [reason(bus, COMMAND, FAR) for _ in range(MOST_WAITING + EXTRA)]

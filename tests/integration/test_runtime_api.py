@@ -69,7 +69,7 @@ async def test_a_question_that_cannot_be_answered_is_refused_with_a_reason(
 ) -> None:
     one = await start()
     await eventually(lambda: one.instance.world.loaded)
-    answer = await bus.request(QUESTION, body)
+    answer = await bus.request(QUESTION, body, within=60)
     assert answer.headers is not None
     assert reason in answer.headers["Nats-Service-Error"]
     if body == b"{}":
@@ -115,7 +115,7 @@ async def test_a_request_that_waits_when_the_term_ends_is_told_so(bus: Bus, star
 async def test_the_micro_framework_lists_the_service(bus: Bus, start: Start) -> None:
     one = await start()
     await eventually(lambda: one.instance.world.loaded)
-    info = orjson.loads((await bus.request("$SRV.INFO.steer-scheduler")).data)
+    info = orjson.loads((await bus.request("$SRV.INFO.steer-scheduler", within=60)).data)
     assert [endpoint["subject"] for endpoint in info["endpoints"]] == [QUESTION]
 
 

@@ -37,7 +37,7 @@ async def test_ensuring_adds_what_is_lacking_and_removes_nothing(settings: Setti
 async def test_the_log_takes_no_expiry_and_no_rollup_from_anyone(bus: Bus) -> None:
     await records.put(bus, NODE_CONTROL, ("n1",), NodeControl())
     for header in ({"Nats-TTL": "1s"}, {"Nats-Rollup": "all"}):
-        answer = await bus.request("steer.node_control.n1", b"{}", header)
+        answer = await bus.request("steer.node_control.n1", b"{}", header, within=60)
         assert b"error" in answer.data
     with pytest.raises(ApiError):
         await api(bus, f"STREAM.MSG.DELETE.{STREAM}", {"seq": 1})

@@ -49,8 +49,8 @@ async def test_a_decision_is_recorded_with_what_it_read_and_changed(bus: Bus, st
 async def test_what_follows_from_a_record_with_a_trace_is_part_of_the_trace(bus: Bus, start: Start) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     body = codec.encode(Environment(replicas=Replicas(min=1)))
-    await bus.request(ENVIRONMENT.subject(*KEY), body, {"traceparent": trace})
-    await bus.request(ENVIRONMENT.subject("shop", "api", "production"), body, {"traceparent": "not a trace"})
+    await bus.request(ENVIRONMENT.subject(*KEY), body, {"traceparent": trace}, within=60)
+    await bus.request(ENVIRONMENT.subject("shop", "api", "production"), body, {"traceparent": "not a trace"}, within=60)
     one = await start()
     await eventually(lambda: len(one.state.counted) == 2)
     for subject in ("steer.scale.shop.web.production", "steer.decision.scheduler.environment.shop.web.production"):
@@ -125,8 +125,9 @@ async def test_an_unknown_outcome_opens_a_new_term_and_nothing_is_done_twice(bus
     await ask(bus, KEY, 100)
     await eventually(lambda: one.state.counted.get(KEY, 0) > 20)
     # Cut the committing connection while a commit is on its way: its outcome is unknown.
-    await eventually(lambda: one.instance.committer._answer is not None)
-    one.instance.committer._lost()
+    committer = one.instance.committer
+    await eventually(lambda: committer._answer is not None and not committer._answer.done())
+    committer._lost()
     await eventually(lambda: one.leading and one.instance.leader.term > first)
     await eventually(lambda: one.state.counted.get(KEY) == 100)
     assert await counts(bus, KEY) == list(range(1, 101))

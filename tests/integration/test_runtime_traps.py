@@ -78,7 +78,7 @@ async def test_trap_1_a_renewal_that_landed_though_its_answer_was_late_does_not_
     lease = Lease(bus, "scheduler", "one", 1, lambda: lost.append(not lease.held))
     async with tried(lease):
         await eventually(lambda: lease.held)
-        unheard = await bus.request(LEASE_SUBJECT, lease._body(), {"Nats-TTL": "1"})
+        unheard = await bus.request(LEASE_SUBJECT, lease._body(), {"Nats-TTL": "1"}, within=60)
         landed = int(orjson.loads(unheard.data)["seq"])
 
         async def renewed() -> bool:
@@ -87,7 +87,7 @@ async def test_trap_1_a_renewal_that_landed_though_its_answer_was_late_does_not_
         await eventually(renewed)
         assert lease.held
         assert lost == [False]
-        await bus.request(LEASE_SUBJECT, b'{"holder": "two"}', {"Nats-TTL": "60"})
+        await bus.request(LEASE_SUBJECT, b'{"holder": "two"}', {"Nats-TTL": "60"}, within=60)
         await eventually(lambda: lost == [False, True])
 
 

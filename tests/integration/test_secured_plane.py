@@ -129,7 +129,7 @@ async def _what_is_bad_is_answered(plane: Secured, viewer: Bus) -> None:
     bad = {"steer.environment.shop.web.production": b"{", "steer.domain.shop.www": b"[]", "steer.build_pool.p": b"1"}
     bad |= {"steer.function.a.f": b"null"}
     for subject, body in bad.items():
-        await user.request(subject, body)
+        await user.request(subject, body, within=60)
 
     async def restored(subject: str) -> bool:
         message = await records.last_message(viewer, subject)
