@@ -146,9 +146,6 @@ class Plane:
                 raise TimedOut(f"nobody leads {', '.join(sorted(idle))} after {READY_SECONDS:g} s")
             await asyncio.sleep(0.1)
 
-    def pid(self, program: str) -> int:
-        return self._supervisor.pid(program)
-
     async def stop(self) -> None:
         """End everything that was started, in order; also after a start that failed half-way."""
         await self._supervisor.stop(*self._services)
