@@ -21,6 +21,7 @@ from services.scheduler.stateful import blockers, start_one
 from services.scheduler.workload import EPOCH, Template
 from shared import subjects
 from shared.codec import digest
+from shared.model.base import compact
 from shared.model.build import TERMINAL_STATES, BuildStatus
 from shared.model.deployment import ActiveRelease, Deployment, Phase, Scale, Transition
 from shared.model.environment import Environment
@@ -35,8 +36,8 @@ STOPPING_SECONDS = 600
 ENDING_SECONDS = 300
 """How long the old set may take to go, after its drain window."""
 
-_TRANSITION = Transition(phase="pending", at=EPOCH)
-_PENDING = Deployment(phase="pending", version="", requested_at_sequence=0, phase_since=EPOCH)
+_TRANSITION = compact(Transition(phase="pending", at=EPOCH))
+_PENDING = compact(Deployment(phase="pending", version="", requested_at_sequence=0, phase_since=EPOCH))
 
 
 @dataclass(frozen=True, slots=True)

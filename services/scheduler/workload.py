@@ -12,6 +12,7 @@ from hashlib import sha256
 from services.scheduler.placement import Request
 from shared.codec import config_hash
 from shared.model.assignment import Assignment, WorkloadRef
+from shared.model.base import compact
 from shared.model.release import Release
 from shared.model.run import Resources, RunSpec
 from shared.subjects import Key
@@ -21,9 +22,11 @@ _DIGITS = [first + second for first in _BASE32 for second in _BASE32]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Records made of what is valid already are copies of these: to validate them again costs five times as much.
-_ENVIRONMENT = WorkloadRef(kind="environment", key="")
-_REPLICA = Assignment(
-    workload=_ENVIRONMENT, run=RunSpec(), config_hash="", resources=Resources().effective(), created_at=EPOCH
+_ENVIRONMENT = compact(WorkloadRef(kind="environment", key=""))
+_REPLICA = compact(
+    Assignment(
+        workload=_ENVIRONMENT, run=RunSpec(), config_hash="", resources=Resources().effective(), created_at=EPOCH
+    )
 )
 
 

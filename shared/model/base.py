@@ -8,7 +8,7 @@ Times are aware UTC datetimes, RFC 3339 on the wire; durations and sizes carry t
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -40,6 +40,8 @@ _set_dict, _set_fields_set, _set_extra, _set_private = (
 """What a model consists of, set past the model, which is frozen: by its slots, as setting by name takes twice as long."""
 
 
+M = TypeVar("M", bound=BaseModel)
+
 _INSTANCES_SEEN = 40
 
 
@@ -54,22 +56,22 @@ def _blank(model: type[BaseModel]) -> dict[str, Any]:
     return one.__dict__
 
 
-def compact(record: BaseModel) -> None:
-    """Let a record hold its fields in as little as it can."""
+def compact(record: M) -> M:
+    """The same record, which holds its fields in as little as it can. Its copies do as well (`replaced`)."""
     values = _blank(record.__class__).copy()
     values.update(record.__dict__)
     _set_dict(record, values)
+    return record
 
 
 class _Value(BaseModel):
     def replaced(self, **changes: Any) -> Self:
-        """A compact copy with some fields changed, which are trusted: `model_copy` at a tenth of its cost.
+        """A copy with some fields changed, which are trusted: `model_copy` at a tenth of its cost.
 
         Which fields were set is not kept: nothing asks for it.
         """
         copy = self.__class__.__new__(self.__class__)
-        values = _blank(self.__class__).copy()
-        values.update(self.__dict__)
+        values = self.__dict__.copy()
         values.update(changes)
         _set_dict(copy, values)
         _set_fields_set(copy, self.__pydantic_fields_set__)

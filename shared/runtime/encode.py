@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from shared import codec, subjects
+from shared.model.base import compact
 from shared.model.service import DecisionRecord
 from shared.service import Change, Decision, Plan, Version
 from shared.subjects import Key, Kind
@@ -26,7 +27,7 @@ EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 DELETE = "delete"
 
-_EXPLANATION = DecisionRecord(read_sequence=0, now=datetime(1970, 1, 1, tzinfo=UTC), outcome="")
+_EXPLANATION = compact(DecisionRecord(read_sequence=0, now=datetime(1970, 1, 1, tzinfo=UTC), outcome=""))
 
 
 class Outgoing(NamedTuple):

@@ -1,12 +1,13 @@
 """Equal parts of records are one object, and what is read is what is read without that."""
 
+import sys
 from datetime import UTC, datetime
 
 import pytest
 
 from shared import codec, subjects
 from shared.errors import InvalidRecord
-from shared.model.assignment import Assignment, WorkloadRef
+from shared.model.assignment import Assignment, Instance, WorkloadRef
 from shared.model.environment import Environment, ServiceSpec
 from shared.model.release import Release
 from shared.model.run import Healthcheck, PortSpec, Resources, RunSpec
@@ -50,6 +51,25 @@ def test_an_environment_and_its_release_share_the_service() -> None:
     assert isinstance(environment, Environment) and isinstance(release, Release)
     assert environment.service is release.service
     assert environment.service == SERVICE
+
+
+def test_what_is_read_and_what_is_copied_from_it_takes_less_than_half_of_an_ordinary_record() -> None:
+    read = parts.read(subjects.ASSIGNMENT, PLACE, codec.encode(assignment()))
+    assert isinstance(read, Assignment)
+    for record in (read, read.replaced(slot=1)):
+        assert sys.getsizeof(record.__dict__) < sys.getsizeof(assignment().__dict__) / 2
+    assert (read, read.replaced(slot=1)) == (assignment(), assignment(1))
+
+
+def test_replicas_with_the_same_port_share_it_and_no_others() -> None:
+    ports = ({"http": 20000}, {"http": 20000}, {"http": 20001}, {"http": 20000, "admin": 20001}, {}, {})
+    read = []
+    for each in ports:
+        instance = Instance(assignment_sequence=1, state="healthy", ports=each, since=AT)
+        read.append(parts.read(subjects.INSTANCE, PLACE, codec.encode(instance)))
+    found = [each.ports for each in read if isinstance(each, Instance)]
+    assert found == [*ports]
+    assert found[0] is found[1] and found[4] is found[5]
 
 
 @pytest.mark.parametrize(
