@@ -62,13 +62,13 @@ def test_what_is_read_and_what_is_copied_from_it_takes_less_than_half_of_an_ordi
 
 
 def test_replicas_with_the_same_port_share_it_and_no_others() -> None:
-    ports = ({"http": 20000}, {"http": 20000}, {"http": 20001}, {"http": 20000, "admin": 20001}, {}, {})
+    ports: list[dict[str, int]] = [{"http": 20000}, {"http": 20000}, {"http": 20001}, {"http": 20000, "admin": 20001}, {}, {}]
     read = []
     for each in ports:
         instance = Instance(assignment_sequence=1, state="healthy", ports=each, since=AT)
         read.append(parts.read(subjects.INSTANCE, PLACE, codec.encode(instance)))
     found = [each.ports for each in read if isinstance(each, Instance)]
-    assert found == [*ports]
+    assert found == ports
     assert found[0] is found[1] and found[4] is found[5]
 
 
