@@ -62,7 +62,7 @@ def test_what_is_read_and_what_is_copied_from_it_takes_less_than_half_of_an_ordi
 
 
 def test_replicas_with_the_same_port_share_it_and_no_others() -> None:
-    ports: list[dict[str, int]] = [{"http": 20000}, {"http": 20000}, {"http": 20001}, {"http": 20000, "admin": 20001}, {}, {}]
+    ports: list[dict[str, int]] = [{"http": 20000}, {"http": 20000}, {"http": 1}, {"http": 20000, "admin": 1}, {}, {}]
     read = []
     for each in ports:
         instance = Instance(assignment_sequence=1, state="healthy", ports=each, since=AT)
