@@ -119,17 +119,23 @@ class Cable:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handler = asyncio.current_task()
-        assert handler is not None
+        assert handler is not None and self._server is not None
         self._carrying.add(handler)
         self._open.add(writer)
-        there, back = await asyncio.open_connection("127.0.0.1", self._to)
-        self._open.add(back)
-        if writer.transport.is_closing():  # cut meanwhile
-            back.transport.abort()
-        ways = [asyncio.create_task(self._carry(reader, back)), asyncio.create_task(self._carry(there, writer))]
-        self._carrying.update(ways)
-        await asyncio.wait(ways)
-        self._open -= {writer, back}
+        try:
+            if not self._server.is_serving():  # cut before it was heard of
+                return
+            there, back = await asyncio.open_connection("127.0.0.1", self._to)
+            self._open.add(back)
+            if writer.transport.is_closing():  # cut meanwhile
+                back.transport.abort()
+            ways = [asyncio.create_task(self._carry(reader, back)), asyncio.create_task(self._carry(there, writer))]
+            self._carrying.update(ways)
+            await asyncio.wait(ways)
+            self._open.discard(back)
+        finally:
+            writer.transport.abort()
+            self._open.discard(writer)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -138,7 +144,8 @@ class Cable:
                 await writer.drain()
         except OSError:
             pass
-        writer.transport.abort()
+        finally:
+            writer.transport.abort()
 
 
 async def test_scenario_29_deleted_while_disconnected(
