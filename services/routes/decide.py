@@ -20,7 +20,7 @@ from services.routes import conflicts, functions, hosts, ports, versions
 from services.routes.conflicts import Dispute
 from services.routes.serving import View
 from services.routes.world import Item, Mark, Route, State
-from services.routes.written import in_force, subject_of, term_of
+from services.routes.written import as_written, in_force, subject_of
 from shared import codec, route_digest, subjects
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route
 from shared.service import MAX_BATCH, Change, Decision, Plan
@@ -85,9 +85,8 @@ def settle(state: State, plan: Plan, now: datetime) -> None:
     """Drop what the pass has looked at and nothing has touched since."""
     if not plan.looks:
         return
-    for item, mark in _led_to(state).items():
-        before = state.dirty.get(item)
-        state.dirty[item] = mark if before is None else max(before, mark)
+    fresh = _led_to(state)
+    state.dirty.update({item: max(mark, state.dirty.get(item, mark)) for item, mark in fresh.items()})
     state.dirty_environments.clear()
     for item, seen in plan.looks.items():
         mark = state.dirty.get(item)
@@ -163,9 +162,9 @@ def _wanted(view: View, item: Item) -> Wanted:
     route, dispute = _asked_for(view, item)
     if route is None:
         return Wanted(None, 0, dispute)
-    body = codec.encode(route)
-    if len(body) <= codec.MAX_BODY_BYTES:
-        return Wanted(route, term_of(item, body), dispute)
+    drafted = as_written(item, route)
+    if len(drafted.body) <= codec.MAX_BODY_BYTES:
+        return Wanted(route, drafted.term, dispute)
     written = view.state.written.get(item)
     return Wanted(in_force(view.state, item), written.term if written else 0, conflicts.too_large(dispute))
 

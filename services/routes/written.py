@@ -1,7 +1,7 @@
 """Our own records, folded: the routes with their digest, the manifest, `Routed`, and the notices of conflicts.
 
 An own record is looked at again when it is read: after a load nobody else says that what led to it has gone.
-The digest is kept here, one hash per record folded.
+The digest is kept here, one hash per record: what is drafted, stored and folded is written out once (`as_written`).
 """
 
 from typing import cast
@@ -21,19 +21,22 @@ from services.routes.world import (
 from shared import codec, route_digest, subjects
 from shared.model.route import Routed, RouteManifest
 from shared.model.service import Notice
-from shared.service import Version
+from shared.service import MAX_BATCH, Version
 from shared.subjects import Key
 
 _ROUTE_KINDS = frozenset(kind.name for kind in subjects.ROUTE_KINDS)
+_recent: dict[Item, tuple[Route, Written]] = {}
+
+REMEMBERED = 2 * MAX_BATCH
+"""Of as many as a pass may draft."""
 
 
 def fold_route(state: State, version: Version) -> None:
     item: Item = (version.kind.name, version.key)
     before = state.written.pop(item, None)
+    after = None
     if version.record is not None:
-        body = codec.encode(version.record)
-        state.written[item] = Written(body, term_of(item, body))
-    after = state.written.get(item)
+        after = state.written[item] = as_written(item, cast(Route, version.record))
     state.digest = route_digest.moved(state.digest, before.term if before else 0, after.term if after else 0)
     state.counts[item[0]] = state.counts.get(item[0], 0) + (after is not None) - (before is not None)
     look_again(state, item, version)
@@ -47,9 +50,17 @@ def in_force(state: State, item: Item) -> Route | None:
     return cast(Route, codec.validate(codec.MODELS[subjects.BY_NAME[item[0]]], subject_of(item), written.body))
 
 
-def term_of(item: Item, body: bytes) -> int:
-    """What a route record adds to the digest."""
-    return route_digest.term(subject_of(item), body)
+def as_written(item: Item, route: Route) -> Written:
+    """A route record as it is published. The last ones are remembered: between a draft and its fold there is a commit."""
+    known = _recent.get(item)
+    if known is not None and known[0] is route:
+        return known[1]
+    body = codec.encode(route)
+    written = Written(body, route_digest.term(subject_of(item), body))
+    if len(_recent) >= REMEMBERED:
+        _recent.clear()
+    _recent[item] = route, written
+    return written
 
 
 def subject_of(item: Item) -> str:

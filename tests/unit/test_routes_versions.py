@@ -6,7 +6,7 @@ from services.routes import versions
 from services.routes.decide import decide, settle, work
 from services.routes.serving import MAX_ENDPOINTS
 from services.routes.state import State, fold
-from services.routes.written import term_of
+from services.routes.written import as_written
 from shared import route_digest, subjects
 from shared.codec import MAX_BODY_BYTES, encode
 from shared.model.domain import Domain
@@ -345,4 +345,5 @@ def test_the_term_of_a_record_is_over_subject_and_body() -> None:
     host = world.host("shop.example.com")
     assert host is not None
     item = (subjects.ROUTE_HOST.name, subjects.host_key("shop.example.com"))
-    assert term_of(item, encode(host)) == route_digest.term("steer.route.host.com.example.shop", encode(host))
+    body, term = as_written(item, host)
+    assert body == encode(host) and term == route_digest.term("steer.route.host.com.example.shop", body)
