@@ -19,13 +19,12 @@ from services.activator.gate import Gate
 from services.activator.led import Led
 from services.activator.server import HOLD_SECONDS, Front
 from services.activator.waking import Waker
-from shared.errors import ConfigurationError, Unavailable
+from shared.errors import ConfigurationError
 from shared.model.route import HostRoutes, HTTPRoute
 from shared.runtime import tasks
 from shared.runtime.bus import Bus
 from shared.runtime.follow import Report, RouteVersion, follow_routes, match
-from shared.runtime.health import answering
-from shared.runtime.process import connected
+from shared.runtime.process import until_stopped, work_on_bus
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -62,17 +61,12 @@ class Activator:
             front = Front(self.gate, session, waker.wake, self.report.changed, self.config.hold_seconds)
             self.report.demand = front.demand
             following = asyncio.create_task(self._follow(bus, front), name="follow the routes")
-            ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
             try:
                 async with self._listening(front):
-                    await asyncio.wait([following, *ends], return_when=asyncio.FIRST_COMPLETED)
-                if following.done():
-                    following.result()
-                if not stop.is_set():
-                    raise Unavailable("the connection to NATS is closed for good")
+                    await until_stopped(bus, stop, [following])
             finally:
                 await waker.stop()
-                await tasks.end(following, *ends)
+                await tasks.end(following)
 
     def _find(self, host: str, path: str) -> HTTPRoute | None:
         return match(self.version, host, path) if self.version is not None else None
@@ -117,18 +111,14 @@ class Activator:
 async def run_activator(settings: Settings, config: Config, stop: asyncio.Event) -> None:
     """Connect and run one activator until `stop`. Waits for a server that is away."""
     activator = Activator(config)
-    async with (
-        answering(settings.metrics_port, lambda: _metrics(activator), lambda: activator.problem),
-        connected(settings, config.name, stop) as bus,
-    ):
-        if bus is not None:
-            await activator.run(bus, stop)
 
+    def gauges() -> dict[str, float]:
+        return {
+            "steer_route_version": activator.version.number if activator.version else 0,
+            "steer_activator_inflight": sum(activator.gate.busy.values()),
+            "steer_activator_parked": sum(map(len, activator.gate.waiting.values())),
+        }
 
-def _metrics(activator: Activator) -> bytes:
-    figures = {
-        "steer_route_version": activator.version.number if activator.version else 0,
-        "steer_activator_inflight": sum(activator.gate.busy.values()),
-        "steer_activator_parked": sum(map(len, activator.gate.waiting.values())),
-    }
-    return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in figures.items()).encode()
+    await work_on_bus(
+        settings, config.name, stop, lambda bus: activator.run(bus, stop), gauges, lambda: activator.problem
+    )

@@ -6,7 +6,7 @@ standby is ready. The answer to a question about health that is negative has sta
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from shared.errors import ConfigurationError
 
@@ -91,6 +91,11 @@ async def answering(port: int | None, metrics: Callable[[], bytes], unready: Pro
         yield
     finally:
         await server.stop()
+
+
+def exposition(gauges: Mapping[str, float]) -> bytes:
+    """Figures of the moment, as `/metrics` says them."""
+    return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in gauges.items()).encode()
 
 
 def _verdict(problem: str) -> tuple[str, str, bytes]:

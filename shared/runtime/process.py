@@ -12,7 +12,7 @@ process starts it anew.
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ import uvloop
 from shared.errors import ConfigurationError, SteerError, Unavailable
 from shared.runtime import tasks
 from shared.runtime.bus import Bus, connect
+from shared.runtime.health import Problem, answering, exposition
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -76,6 +77,23 @@ async def connected(settings: Settings, name: str, stop: asyncio.Event) -> Async
     finally:
         if bus is not None:
             await bus.close()
+
+
+async def work_on_bus(
+    settings: Settings,
+    name: str,
+    stop: asyncio.Event,
+    work: Callable[[Bus], Coroutine[Any, Any, None]],
+    gauges: Callable[[], Mapping[str, float]],
+    unready: Problem,
+) -> None:
+    """Connect, and do the work, which ends at `stop`; answer about health meanwhile, and with these figures."""
+    async with (
+        answering(settings.metrics_port, lambda: exposition(gauges()), unready),
+        connected(settings, name, stop) as bus,
+    ):
+        if bus is not None:
+            await work(bus)
 
 
 async def until_stopped(bus: Bus, stop: asyncio.Event, work: Sequence[asyncio.Task[Any]]) -> None:
