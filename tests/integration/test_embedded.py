@@ -1,6 +1,7 @@
 """The embedded server: where it gathers what is not committed yet, and that this costs nothing that is."""
 
 import asyncio
+import resource
 import shutil
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import pytest
 
 from bench.raw import BatchWriter, raw
 from shared import subjects
+from shared.runtime import tasks
 from shared.runtime.bus import Bus, connect
 from shared.runtime.embedded import MEMORY, MEMORY_BYTES, EmbeddedServer, _stage_in
 from shared.runtime.settings import Settings
-from shared.service import MAX_BATCH
+from tests.integration.running import eventually
 
 LOG = Path("jetstream/$G/streams") / subjects.STREAM
 BATCHES = LOG / "batches"
@@ -21,8 +23,8 @@ roomy = pytest.mark.skipif(
 )
 
 
-async def commit(bus: Bus) -> int:
-    return await BatchWriter(bus).write([raw(f"steer.node.n{number}", b"{}") for number in range(3)])
+async def commit(bus: Bus, count: int = 3) -> int:
+    return await BatchWriter(bus).write([raw(f"steer.node.n{number}", b"{}") for number in range(count)])
 
 
 @roomy
@@ -51,20 +53,23 @@ async def test_batches_are_gathered_in_memory_and_what_is_committed_survives_a_c
 async def test_a_batch_that_a_crash_cuts_in_half_is_whole_when_the_server_is_back(
     bus: Bus, server: EmbeddedServer, settings: Settings, tmp_path: Path
 ) -> None:
-    """The server is killed when the first records of the batch are in the log: it stores one after the other."""
+    """Its files may not grow beyond a certain size, which the log reaches after some records of the batch."""
     store = tmp_path / "jetstream"
-    assert await commit(bus) == 3
+    first, second = 1000, 100
+    assert await commit(bus, first) == first
     block = store / LOG / "msgs" / "1.blk"
-    size = block.stat().st_size
-    whole = asyncio.create_task(BatchWriter(bus).write([raw(f"steer.node.n{n}", b"x" * 300) for n in range(MAX_BATCH)]))
-    while block.stat().st_size == size:  # noqa: ASYNC110 - a moment later the batch is whole
-        await asyncio.sleep(0)
+    limit = block.stat().st_size * (first + second // 2) // first
+    assert server.process is not None
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    half = asyncio.create_task(commit(bus, second))
+    log = store / "nats-server.log"
+    await eventually(lambda: "file too large" in log.read_text() or "SIGXFSZ" in log.read_text())
     server.kill()
-    whole.cancel()
+    await tasks.end(half)
     server.start(store, server.port)
     again = await connect(settings, "again", patience=60)
     info = await again.js.stream_info(subjects.STREAM)
-    assert info.state.messages == 3 + MAX_BATCH
+    assert info.state.messages == first + second
     await again.close()
 
 

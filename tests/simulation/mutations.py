@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("services", "shared", "tests", "pyproject.toml", "README.md")
+COPIED = ("services", "shared", "tests", "bench", "pyproject.toml", "README.md")
 SEEDS = ("-m", "tests.simulation", "--seeds", "12", "--jobs", "1", "--until-one-fails")
 UNIT, INTEGRATION = "tests/unit", "tests/integration"
 
@@ -68,6 +68,18 @@ MUTATIONS = (
             ("shared/runtime/commit.py", "import NO_RESPONDERS, NotStored", "import NO_RESPONDERS, Stored, NotStored"),
         ),
         (f"{INTEGRATION}/test_commit_whole.py",),
+    ),
+    Mutation(
+        "half a batch given up when a server ends",
+        (
+            (
+                "shared/runtime/embedded.py",
+                "        self.port = port or free_port()\n",
+                "        if gathered is not None:\n            shutil.rmtree(gathered, ignore_errors=True)\n"
+                "        self.port = port or free_port()\n",
+            ),
+        ),
+        (f"{INTEGRATION}/test_embedded.py",),
     ),
     Mutation(
         "tombstone ignored",
@@ -203,6 +215,7 @@ def _fails(command: Sequence[str], directory: Path) -> str:
     ran = subprocess.run([sys.executable, *command], cwd=directory, capture_output=True, text=True, check=False)
     if ran.returncode == 0:
         return ""
+    assert ran.returncode == 1, f"{' '.join(command)} cannot be run: {ran.stdout[-1000:]}"
     lines = [line for line in ran.stdout.splitlines() if re.match(r"seed |FAILED |ERROR ", line)]
     return lines[0][:200] if lines else f"{' '.join(command)} ends with {ran.returncode}: {ran.stderr[-300:]}"
 
