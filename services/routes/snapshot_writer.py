@@ -11,13 +11,14 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import nats.errors
 import orjson
 import structlog
 
 from services.routes.snapshot import Taken, due_at, pack, pieces, take
 from services.routes.state import State
 from shared import codec
-from shared.errors import InvalidRecord, SteerError
+from shared.errors import InvalidRecord, SteerError, Unavailable
 from shared.model.route import RouteSnapshot
 from shared.runtime.bus import Bus
 from shared.runtime.encode import EXPECTED, SERVICE, TERM
@@ -106,13 +107,14 @@ async def read_head(bus: Bus) -> tuple[RouteSnapshot | None, int]:
 async def _store(bus: Bus, messages: Sequence[tuple[str, bytes]], headers: dict[str, str]) -> None:
     """All of them or none; the expectation in `headers` is the head's, which is the last."""
     *chunks, (subject, body) = messages
-    batch: dict[str, str] = {}
+    batch, last = {"Nats-Batch-Id": uuid.uuid4().hex}, {}
     if chunks:
-        batch = {"Nats-Batch-Id": uuid.uuid4().hex}
-    for number, (chunk_subject, chunk) in enumerate(chunks, start=1):
-        await bus.publish(chunk_subject, chunk, {**batch, "Nats-Batch-Sequence": str(number)})
-    if chunks:
-        batch |= {"Nats-Batch-Sequence": str(len(messages)), "Nats-Batch-Commit": "1"}
-    answer: dict[str, Any] = orjson.loads((await bus.request(subject, body, {**headers, **batch}, within=10)).data)
+        last = {**batch, "Nats-Batch-Sequence": str(len(messages)), "Nats-Batch-Commit": "1"}
+    try:
+        for number, (chunk_subject, chunk) in enumerate(chunks, start=1):
+            await bus.publish(chunk_subject, chunk, {**batch, "Nats-Batch-Sequence": str(number)})
+        answer: dict[str, Any] = orjson.loads((await bus.request(subject, body, {**headers, **last}, within=10)).data)
+    except nats.errors.Error as error:
+        raise Unavailable(f"{subject} was not stored: {error or type(error).__name__}") from error
     if "error" in answer:
         raise Refused(f"{subject}: {answer['error'].get('description')} ({answer['error'].get('err_code')})")

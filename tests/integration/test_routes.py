@@ -247,6 +247,12 @@ async def test_a_large_whole_is_written_in_chunks_and_only_over_the_head_that_wa
     assert (await snapshot_writer.read_head(bus))[1] == sequence
 
 
+async def test_a_log_that_takes_no_snapshot_is_a_reason_to_try_again(bus: Bus) -> None:
+    await bus.js.delete_stream(subjects.SNAPSHOT_STREAM)
+    with pytest.raises(Unavailable, match="was not stored"):
+        await snapshot_writer._store(bus, pack(1, "0" * 64, b"{}"), {})
+
+
 async def test_questions_are_answered(bus: Bus, routes: None, world: Publisher) -> None:
     async def ask(verb: str, body: dict[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = (await records.request(bus, subjects.api("routes", verb), body, 60))["result"]
