@@ -32,6 +32,9 @@ class RawHeaders(Mapping[str, str]):
             raise KeyError(name)
         return self._parsed()[name]
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
     def get(self, name: str, default: Any = None) -> Any:
         if self._read is None and name.encode() not in self._raw:
             return default

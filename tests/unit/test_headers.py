@@ -1,0 +1,22 @@
+"""Headers that are read when somebody asks for one."""
+
+from shared.runtime.headers import RawHeaders
+
+RAW = b"NATS/1.0\r\nSteer-Service: scheduler\r\nSteer-Restores: 0\r\nEmpty:\r\n\r\n"
+
+
+def test_what_is_there_is_found_and_what_is_not_is_not() -> None:
+    headers = RawHeaders(RAW)
+    assert "Steer-Operation" not in headers
+    assert headers.get("Steer-Operation") is None
+    assert "Steer-Restores" in headers
+    assert headers["Steer-Restores"] == "0"
+    assert "Empty" in headers
+    assert 1 not in headers
+    assert len(headers) == 3
+
+
+def test_a_name_that_stands_in_a_value_is_no_header() -> None:
+    headers = RawHeaders(b"NATS/1.0\r\nNote: Steer-Operation: delete\r\n\r\n")
+    assert "Steer-Operation" not in headers
+    assert headers.get("Steer-Operation", "none") == "none"
