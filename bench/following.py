@@ -5,7 +5,7 @@ from time import monotonic
 
 from shared.runtime.follower import Follower, Message, Restarted
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 600
 
 
 async def read_until(follower: Follower, done: Callable[[Message], bool]) -> None:
