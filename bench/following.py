@@ -11,7 +11,7 @@ PATIENCE_SECONDS = 600
 async def read_until(follower: Follower, done: Callable[[Message], bool]) -> None:
     """Hand every message to `done` until it says so; the rest of a batch is handed on too.
 
-    Raises `RuntimeError` where nothing comes for a minute, or the follower had to load anew.
+    Raises `RuntimeError` where nothing comes for ten minutes, or the follower had to load anew.
     """
     deadline = monotonic() + PATIENCE_SECONDS
     ready = False
