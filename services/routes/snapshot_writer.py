@@ -11,19 +11,20 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-import nats.errors
 import orjson
 import structlog
 
 from services.routes.snapshot import Taken, due_at, pack, pieces, take
 from services.routes.state import State
 from shared import codec
-from shared.errors import InvalidRecord, SteerError, Unavailable
+from shared.errors import InvalidRecord, SteerError
 from shared.model.route import RouteSnapshot
+from shared.runtime import reactions
 from shared.runtime.bus import Bus
 from shared.runtime.encode import EXPECTED, SERVICE, TERM
 from shared.runtime.instance import Instance
 from shared.runtime.jetstream import NO_MESSAGE, ApiError, api
+from shared.runtime.reactions import Reaction
 from shared.subjects import ROUTE_SNAPSHOT, SNAPSHOT_STREAM
 
 log = structlog.get_logger(__name__)
@@ -56,8 +57,11 @@ async def write_snapshots(instance: Instance) -> None:
             continue
         try:
             done = await write(instance) or done
-        except (SteerError, OSError, TimeoutError) as error:
-            log.warning("the route snapshot was not written; trying again", version=version, reason=str(error))
+        except Exception as error:
+            if reactions.to_error(error) is not Reaction.RETRY:
+                raise
+            reason = str(error) or type(error).__name__
+            log.warning("the route snapshot was not written; trying again", version=version, reason=reason)
             await asyncio.sleep(RETRY_SECONDS)
 
 
@@ -110,11 +114,8 @@ async def _store(bus: Bus, messages: Sequence[tuple[str, bytes]], headers: dict[
     batch, last = {"Nats-Batch-Id": uuid.uuid4().hex}, {}
     if chunks:
         last = {**batch, "Nats-Batch-Sequence": str(len(messages)), "Nats-Batch-Commit": "1"}
-    try:
-        for number, (chunk_subject, chunk) in enumerate(chunks, start=1):
-            await bus.publish(chunk_subject, chunk, {**batch, "Nats-Batch-Sequence": str(number)})
-        answer: dict[str, Any] = orjson.loads((await bus.request(subject, body, {**headers, **last}, within=10)).data)
-    except nats.errors.Error as error:
-        raise Unavailable(f"{subject} was not stored: {error or type(error).__name__}") from error
+    for number, (chunk_subject, chunk) in enumerate(chunks, start=1):
+        await bus.publish(chunk_subject, chunk, {**batch, "Nats-Batch-Sequence": str(number)})
+    answer: dict[str, Any] = orjson.loads((await bus.request(subject, body, {**headers, **last}, within=10)).data)
     if "error" in answer:
         raise Refused(f"{subject}: {answer['error'].get('description')} ({answer['error'].get('err_code')})")
