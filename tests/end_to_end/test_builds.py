@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from services.cli.sources import keep, pack
 from services.cli.world import World, following
@@ -100,7 +99,6 @@ def leader_pid(holder: str) -> int:
     return int(holder.rsplit("-", 2)[1])
 
 
-@pytest.mark.timeout(240)
 async def test_ten_builds_of_three_owners_whatever_dies_meanwhile(bus: Bus, settings: Settings, tmp_path: Path) -> None:
     registry, done = tmp_path / "registry", tmp_path / "done"
     environment = {
@@ -187,7 +185,6 @@ UNPACK = (
 ENVIRONMENT: Key = ("shop", "web", "production")
 
 
-@pytest.mark.timeout(240)
 async def test_a_release_waits_for_its_build_and_then_runs_its_image(
     bus: Bus, settings: Settings, tmp_path: Path
 ) -> None:

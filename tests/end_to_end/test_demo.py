@@ -26,7 +26,7 @@ async def demo(tmp_path: Path, *options: str) -> asyncio.subprocess.Process:
 
 async def test_the_demo_shows_a_switch_without_a_failed_request_and_a_repair(tmp_path: Path) -> None:
     process = await demo(tmp_path, "-o", "json")
-    out, err = await asyncio.wait_for(process.communicate(), 110)
+    out, err = await asyncio.wait_for(process.communicate(), 220)
     assert process.returncode == Exit.OK, err.decode()
     told = json.loads(out)
     assert told["requests"]["failed"] == []

@@ -159,7 +159,6 @@ async def node(name: str, number: int, url: str, directory: Path) -> AsyncIterat
         yield child
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.skipif(not INSTALLED, reason="no proxy is installed")
 async def test_no_request_fails_while_everything_behind_the_proxies_changes(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
