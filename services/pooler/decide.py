@@ -12,7 +12,15 @@ from typing import Any, cast
 
 from services.pooler.access import PoolKey
 from services.pooler.assign import MAX_TOGETHER
-from services.pooler.functions import decide_function, inside_of, is_simply_in, reject, rejection_of
+from services.pooler.functions import (
+    decide_function,
+    inside_of,
+    is_rejected,
+    is_simply_in,
+    no_place,
+    reject,
+    rejection_of,
+)
 from services.pooler.pools import plan_of
 from services.pooler.view import PoolPlan, View
 from services.pooler.world import SERVICE, Look, State, Target
@@ -154,23 +162,24 @@ def _new_and_others(
 ) -> tuple[list[Change], list[Decision], list[Key]]:
     """New functions that find a place at once, of whom there is no more to be said, and those that find none. And who is
     left, of whom more may have to be said: whoever is neither new, nor simply in the pool, nor rejected, as before."""
-    placements, here = view.state.placements, str(plan.key)
+    placements, here, reason = view.state.placements, str(plan.key), no_place(view.state, plan)
     members, coming = set(plan.members), {*plan.queued, *plan.soon}
     let_in: list[Key] = []
     rejected: list[Key] = []
     others: list[Key] = []
     for function in functions:
         version, name = placements.get(function), function[1]
+        present = cast(PoolPlacement, version.record) if version is not None else None
         if name in members:
-            if version is None:
+            if present is None:
                 let_in.append(function)
-            elif not is_simply_in(here, cast(PoolPlacement, version.record)):
+            elif not is_simply_in(here, present):
                 others.append(function)
         elif name in coming or plan.hold:
             others.append(function)
-        elif version is None:
+        elif present is None:
             rejected.append(function)
-        elif version.record != rejection_of(view, plan).placement:
+        elif not is_rejected(here, reason, present):
             others.append(function)
     placement = inside_of(view, plan.key) if let_in else None
     placed = [Change(subjects.PLACEMENT, function, placement) for function in let_in]

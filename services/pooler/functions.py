@@ -94,15 +94,21 @@ def rejection_of(view: View, plan: PoolPlan) -> Rejection:
 
 
 def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> Rejection:
-    limit = view.state.policy(wanted.namespace).limit
+    reason = no_place(view.state, plan)
     if plan.unknown_runtime:
-        reason = f"runtime {wanted.runtime}: there is no Runtime of that name"
         reasons: dict[str, Any] = {"runtime": wanted.runtime, "cure": f"a Runtime named {wanted.runtime}"}
     else:
-        reason = full(wanted, limit)
+        limit = view.state.policy(wanted.namespace).limit
         cure = "another pooling.worker, a higher limit in the PoolingPolicy, or that one of the members goes"
         reasons = {"pool": str(wanted), "limit": limit, "held_by": plan.members, "cure": cure}
     return Rejection(_placed(wanted, rejected=True, reason=reason), f"rejected: {reason}", reasons)
+
+
+def no_place(state: State, plan: PoolPlan) -> str:
+    """Why nobody else is let in."""
+    if plan.unknown_runtime:
+        return f"runtime {plan.key.runtime}: there is no Runtime of that name"
+    return full(plan.key, state.policy(plan.key.namespace).limit)
 
 
 def _placed(wanted: PoolKey, **fields: Any) -> PoolPlacement:
@@ -114,6 +120,11 @@ def is_simply_in(pool: str, placement: PoolPlacement) -> bool:
     """Whether a placement says that its function is in this pool, and nothing else."""
     elsewhere = placement.rejected or placement.queued_for or placement.moving_from
     return placement.pool == pool and not elsewhere
+
+
+def is_rejected(pool: str, reason: str, placement: PoolPlacement) -> bool:
+    """Whether a placement says that this pool does not take its function, for this reason."""
+    return placement.rejected and placement.pool == pool and placement.reason == reason
 
 
 def _reasons(plan: PoolPlan) -> Mapping[str, Any]:

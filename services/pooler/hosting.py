@@ -34,7 +34,8 @@ def worker(
     staying: Collection[str],
 ) -> tuple[RunSpec, tuple[str, ...], Resources]:
     """What a worker with these members runs, and what it needs: the runtime's share and that of each member."""
-    candidates = [state.functions[key.namespace, name] for name in inside]
+    namespace = key.namespace
+    candidates = [state.functions[namespace, name] for name in inside]
     _, _, _, rows, cpu_millis, memory_mb = zip(*candidates, strict=True)
     host = runtime.run if runtime is not None else before.run if before is not None else RunSpec()
     settings = host.env_from
@@ -46,10 +47,10 @@ def worker(
             present = rows_of(before)
             members = _json([present[it] if it in staying else told for it, told in zip(inside, rows, strict=True)])
     if here:
-        settings = (*settings, *settings_files(key.namespace, here[0].said))
+        settings = (*settings, *settings_files(namespace, here[0].said))
     elif before is not None:
         settings = before.run.env_from
-    env = {**host.env, NAMESPACE_VARIABLE: key.namespace, MEMBERS_VARIABLE: members}
+    env = {**host.env, NAMESPACE_VARIABLE: namespace, MEMBERS_VARIABLE: members}
     own = runtime.resources if runtime is not None else _NO_RESOURCES
     resources = _NO_RESOURCES.replaced(
         cpu_millis=min(sum(cpu_millis, own.cpu_millis or DEFAULT_CPU_MILLIS), MAX_CPU_MILLIS),

@@ -22,6 +22,7 @@ CHANGE_SECONDS = 60
 """How long a change may take: then who moves leaves its old pool, and the pool's turn is over, ready or not."""
 SPACING_SECONDS = 3
 """A pool that is changing changes again at most so often: functions that come one after the other share a worker."""
+_CHANGE = timedelta(seconds=CHANGE_SECONDS)
 _TICK = timedelta(microseconds=1)
 _NOTHING: SortedSet[tuple[datetime, PoolKey]] = SortedSet()
 
@@ -79,7 +80,7 @@ class View:
     """To whom turns were given in this pass, by namespace."""
 
     def __post_init__(self) -> None:
-        self.change_ends = self.now + timedelta(seconds=CHANGE_SECONDS)
+        self.change_ends = self.now + _CHANGE
         """When a change that begins now is over at the latest."""
 
     def changes_now(self, key: PoolKey) -> bool:
