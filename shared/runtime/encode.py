@@ -26,6 +26,8 @@ EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 DELETE = "delete"
+SEQUENCE_DIGITS = 18
+"""More than any log has. Python refuses to read some thousands of them, which anyone may write into a header."""
 
 _EXPLANATION = compact(DecisionRecord(read_sequence=0, now=datetime(1970, 1, 1, tzinfo=UTC), outcome=""))
 
@@ -114,4 +116,4 @@ def restores_in(headers: Mapping[str, str] | None, sequence: int) -> int:
 def sequence_in(headers: Mapping[str, str] | None, name: str) -> int:
     """A sequence in a header; 0 where there is none, or nonsense that some publisher wrote."""
     text = headers.get(name, "") if headers is not None else ""
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if len(text) <= SEQUENCE_DIGITS and text.isascii() and text.isdigit() else 0

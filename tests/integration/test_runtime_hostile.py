@@ -12,10 +12,11 @@ from shared.runtime import bus as buses
 from shared.runtime import records, streams
 from shared.runtime.bus import Bus
 from shared.runtime.embedded import EmbeddedServer
+from shared.runtime.encode import CAUSE, RESTORES, TERM
 from shared.runtime.follower import Follower, Restarted
 from shared.runtime.jetstream import ApiError, api
 from shared.runtime.settings import Settings
-from shared.subjects import NODE_CONTROL, STREAM
+from shared.subjects import ENVIRONMENT, NODE_CONTROL, STREAM
 from tests.integration.running import Start, ask, counts, eventually, loaded, received
 
 KEY = ("shop", "web", "production")
@@ -67,6 +68,18 @@ async def test_a_message_made_to_deafen_its_readers_does_not(
     assert follower.restarts == 0
     assert bus.reconnects == 0
     await follower.stop()
+
+
+@pytest.mark.parametrize("header", [RESTORES, TERM, CAUSE])
+async def test_a_sequence_of_thousands_of_digits_is_nonsense_like_any_other(
+    bus: Bus, start: Start, header: str
+) -> None:
+    one = await start()
+    await ask(bus, KEY, 2)
+    body = (await records.history(bus, ENVIRONMENT.subject(*KEY)))[0].body
+    await bus.request(ENVIRONMENT.subject(*KEY), body.replace(b"2", b"3"), {header: "9" * 5000}, within=60)
+    await eventually(lambda: one.state.counted.get(KEY) == 3)
+    assert one.instance._faults == 0 and one.instance.follower.restarts == 0
 
 
 async def test_a_stopped_leader_that_continues_does_not_write(bus: Bus, start: Start) -> None:
