@@ -20,7 +20,7 @@ from services.routes import conflicts, functions, hosts, ports, versions
 from services.routes.conflicts import Dispute
 from services.routes.serving import View
 from services.routes.world import Item, Mark, Route, State
-from services.routes.written import as_written, in_force, subject_of
+from services.routes.written import as_written, forget_drafts, in_force, subject_of
 from shared import codec, route_digest, subjects
 from shared.model.route import FunctionRoute, HostRoutes, InternalService, L4Route
 from shared.service import MAX_BATCH, Change, Decision, Plan
@@ -83,6 +83,7 @@ def decide(state: State, now: datetime) -> Plan:
 
 def settle(state: State, plan: Plan, now: datetime) -> None:
     """Drop what the pass has looked at and nothing has touched since."""
+    forget_drafts()
     if not plan.looks:
         return
     fresh = _led_to(state)

@@ -28,7 +28,7 @@ _ROUTE_KINDS = frozenset(kind.name for kind in subjects.ROUTE_KINDS)
 _recent: dict[Item, tuple[Route, Written]] = {}
 
 REMEMBERED = 2 * MAX_BATCH
-"""Of as many as a pass may draft."""
+"""As many as a pass may draft: one that is not stored is drafted again."""
 
 
 def fold_route(state: State, version: Version) -> None:
@@ -42,6 +42,11 @@ def fold_route(state: State, version: Version) -> None:
     look_again(state, item, version)
 
 
+def forget_drafts() -> None:
+    """What was drafted is folded."""
+    _recent.clear()
+
+
 def in_force(state: State, item: Item) -> Route | None:
     """A route record of our own, read; None where there is none."""
     written = state.written.get(item)
@@ -51,7 +56,7 @@ def in_force(state: State, item: Item) -> Route | None:
 
 
 def as_written(item: Item, route: Route) -> Written:
-    """A route record as it is published. The last ones are remembered: between a draft and its fold there is a commit."""
+    """A route record as it is published, remembered from its draft to its fold (`forget_drafts`)."""
     known = _recent.get(item)
     if known is not None and known[0] is route:
         return known[1]
