@@ -75,9 +75,9 @@ async def plane(tmp_path: Path) -> AsyncIterator[Secured]:
 
 def _services(secured: Secured, stop: asyncio.Event) -> list[Any]:
     beside = {"routes": (write_snapshots,)}
-    return [
-        serve(each, secured.settings(each.name), stop=stop, alongside=beside.get(each.name, ())) for each in SERVICES
-    ]
+    # All in one process, which may have so much to do that a lease lapses.
+    settings = {each.name: secured.settings(each.name, lease_ttl_seconds=600) for each in SERVICES}
+    return [serve(each, settings[each.name], stop=stop, alongside=beside.get(each.name, ())) for each in SERVICES]
 
 
 def _agent(secured: Secured, directory: Path, stop: asyncio.Event) -> Any:
