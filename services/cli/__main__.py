@@ -1,9 +1,12 @@
 """`steer`: the commands, and how their errors become exit codes."""
 
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from services.cli import (
     apply,
@@ -31,7 +34,22 @@ from shared.errors import SteerError
 
 CODES = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
 
+
+class _Commands(TyperGroup):
+    """Whoever reads the output may have seen enough, as `head` has: that is no failure."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+            raise SystemExit(Exit.OK) from None
+        return result
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Say what should run, and see what does. A server is found by STEER_NATS_URL, else by the data directory "
     "of `steer up`, else at nats://127.0.0.1:4222.",
     epilog=CODES,
@@ -79,9 +97,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SteerError as error:
         say(f"steer: {error}", style="red")
         sys.exit(code_of(error))
-    except BrokenPipeError:  # whoever read the output has seen enough
-        sys.stderr.close()
-        sys.exit(Exit.OK)
 
 
 if __name__ == "__main__":

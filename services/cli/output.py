@@ -26,10 +26,15 @@ class Format(StrEnum):
 Output = Annotated[Format, typer.Option("--output", "-o", help="text for people, json for programs.")]
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the command tells what that means
+
+
 def console(*, errors: bool = False) -> Console:
     """Bound to the stream as it is now."""
     stream = sys.stderr if errors else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else UNFOLDED)
+    return _Console(file=stream, highlight=False, width=None if stream.isatty() else UNFOLDED)
 
 
 def line(text: str = "", style: str | None = None) -> None:

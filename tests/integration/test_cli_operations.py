@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -268,6 +269,16 @@ async def test_sweep_sources_deletes_what_is_older_than_a_day_and_nothing_below(
     await steer("sweep", "sources", str(store), "--older-than-hours", "1")
     assert not (store / "new").exists() and (store / "below" / "old").exists()
     assert (await steer("sweep", "sources", str(store / "none"))).code == Exit.INVALID
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
+    old_file(tmp_path / "old", 25)
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = (sys.executable, "-m", "services.cli", "sweep", "sources", str(tmp_path), "--dry-run")
+    result = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (Exit.OK, b"")
 
 
 async def test_an_archive_that_is_uploaded_again_is_as_good_as_new(steer: Steer, tmp_path: Path) -> None:
