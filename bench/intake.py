@@ -17,7 +17,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from bench.following import read_until
 from bench.harness import Figure, Options, Row, growth
-from bench.processes import Stage, stage
+from bench.processes import PATIENCE_SECONDS, Stage, stage
 from bench.raw import BatchWriter, raw
 from bench.reaction import replacement_of, report_death, victims_of
 from bench.settled import History, healthy, settled
@@ -90,7 +90,7 @@ async def _runs(history: History, changes: int, runs: int) -> list[Run]:
 
 
 async def _once(on: Stage, history: History, changes: int, victims: list[tuple[Key, int]]) -> Run:
-    records = int((await api(on.bus, f"STREAM.INFO.{STREAM}", {}))["state"]["num_subjects"])
+    records = int((await api(on.bus, f"STREAM.INFO.{STREAM}", {}, PATIENCE_SECONDS))["state"]["num_subjects"])
     drained = await _drain(on, DeliverPolicy.LAST_PER_SUBJECT, 0, records)
     key, sequence = victims.pop()
     begin = await on.last_sequence() + 1
@@ -143,7 +143,7 @@ async def _drain(on: Stage, policy: DeliverPolicy, begin: int, count: int) -> fl
             done.set()
 
     before = perf_counter()
-    subscription = await on.bus.js.subscribe(
+    subscription = await on.bus.nc.jetstream(timeout=PATIENCE_SECONDS).subscribe(
         ALL,
         cb=take,
         stream=STREAM,
