@@ -2,9 +2,9 @@
 
 What the simulator relies on: `accept` and `read_sequence` are the rules for folding and for explaining.
 
-The log comes in order, so what it brings is news, unless a version of the same subject was folded ahead of it: a
-service's own record, folded at its acknowledgement, is left out when it comes back through the log, and an older foreign
-one that comes late changes nothing. So only what is ahead has to be remembered.
+The log comes in order, so what it has passed is no news, and what it brings is, unless a version of the same subject was
+folded ahead of it: a service's own record, folded at its acknowledgement, is left out when it comes back through the log,
+and an older foreign one that comes late changes nothing. So only what is ahead has to be remembered.
 """
 
 
@@ -18,7 +18,7 @@ class Sequences:
 
     def accept(self, subject: str, sequence: int) -> bool:
         """Whether a version is news; it counts as folded from then on."""
-        if sequence <= self._ahead.get(subject, 0):
+        if sequence < self._position or sequence <= self._ahead.get(subject, 0):
             return False
         if sequence > self._position:
             self._ahead[subject] = sequence

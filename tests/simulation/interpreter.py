@@ -156,7 +156,7 @@ class Instance(Process, Generic[State]):
         if stored.kind.keeper == self.service.name:
             self._unreadable[stored.subject] = stored
         if not self.loaded and (version := self.log.newest_readable(stored.subject)):
-            self._fold(version)
+            self.service.fold(self.state, version)
 
     def _caught_up(self) -> None:
         for version, _ in self.service.contradicted(self.state):

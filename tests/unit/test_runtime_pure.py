@@ -74,11 +74,12 @@ class TestSequences:
         sequences.received(13)
         assert not sequences.accept("a", 13)
 
-    def test_what_the_log_has_passed_is_not_remembered(self) -> None:
+    def test_what_the_log_has_passed_is_no_news_and_is_not_remembered(self) -> None:
         sequences = Sequences()
         for sequence in range(1, 100):
-            sequences.accept(f"subject {sequence}", sequence)
+            assert sequences.accept(f"subject {sequence}", sequence)
             sequences.received(sequence)
+        assert not sequences.accept("subject 5", 5)
         assert len(sequences._ahead) == 1
 
     def test_what_was_read_reaches_over_own_records_that_follow_without_a_gap(self) -> None:
