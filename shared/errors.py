@@ -54,4 +54,8 @@ class Conflict(SteerError):
 
 
 class RequestRefused(SteerError):
-    """A service answered, and refused: the text says why."""
+    """A service answered, and refused: the text says why. With `not_now` the same request may be taken a little later."""
+
+    def __init__(self, reason: str, *, not_now: bool = False) -> None:
+        super().__init__(reason)
+        self.not_now = not_now

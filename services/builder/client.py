@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 from ulid import ULID
 
+from services.builder import leases
 from shared import subjects
 from shared.errors import RequestRefused, SteerError, Unavailable
 from shared.runtime import records
@@ -129,9 +130,9 @@ class Pool:
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
             except RequestRefused as error:
-                if "no unleased worker" in str(error):
+                if str(error).startswith(leases.NONE_FREE):
                     raise NoUnleasedWorkers(str(error)) from None
-                if not _passes(error):
+                if not error.not_now:
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
 
@@ -144,7 +145,7 @@ class Pool:
             except Unavailable as error:
                 log.debug("a lease was not renewed; trying on", worker=leased.worker, reason=str(error))
             except RequestRefused as error:
-                if _passes(error):
+                if error.not_now:
                     continue
                 leased.reason = str(error)
                 leased.lost.set()
@@ -166,9 +167,9 @@ class Pool:
                 if clock() >= until:
                     raise
             except RequestRefused as error:
-                if again and not _passes(error):
+                if again and not error.not_now:
                     return
-                if not _passes(error) or clock() >= until:
+                if not error.not_now or clock() >= until:
                     raise
             again = True
             await asyncio.sleep(AGAIN_SECONDS)
@@ -176,8 +177,3 @@ class Pool:
     async def _request(self, verb: str, body: Mapping[str, Any], within: float) -> dict[str, Any]:
         reply = await records.request(self._bus, subjects.api("builder", verb), body, within)
         return dict(reply["result"])
-
-
-def _passes(error: RequestRefused) -> bool:
-    """A refusal that is none of the request: the leader has changed, or has too much to do."""
-    return "ask again" in str(error) or "too many requests" in str(error)

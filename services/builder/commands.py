@@ -77,7 +77,7 @@ def answer_lease(state: State, request: Request, now: datetime) -> Mapping[str, 
         }
     if state.get(subjects.LEASE_REQUEST, key, LeaseRequest) is not None:
         return None
-    raise SteerError(f"no unleased worker was found in pool {key[0]} in time")
+    raise SteerError(f"{leases.NONE_FREE} in pool {key[0]} in time")
 
 
 # -- renew --------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from shared.model.build_worker import BuildWorker, LeaseRequest, WorkerLease
 from shared.subjects import Key
 
 AT_ONCE = timedelta(seconds=5)
+NONE_FREE = "no unleased worker was found"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from shared import subjects
 from shared.errors import SteerError
 from shared.runtime.bus import Bus
 from shared.runtime.lease import monotonic
+from shared.runtime.records import NOT_READY
 from shared.runtime.world import World
 from shared.service import Query
 
@@ -35,7 +36,7 @@ MAX_DEPTH = 16
 MOST_ASKED = 1000
 MAX_SEQUENCE = 2**63
 LOOK_SECONDS = 0.01
-BAD_REQUEST, NOT_READY, FAULT = "400", "503", "500"
+BAD_REQUEST, FAULT = "400", "500"
 
 
 class Api:

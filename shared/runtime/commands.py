@@ -22,7 +22,6 @@ from shared.runtime.answers import Outcome, Stored
 from shared.runtime.api import (
     BAD_REQUEST,
     FAULT,
-    NOT_READY,
     VERSION,
     WAIT_SECONDS,
     answerable,
@@ -32,6 +31,7 @@ from shared.runtime.api import (
 )
 from shared.runtime.bus import Bus
 from shared.runtime.lease import monotonic
+from shared.runtime.records import NOT_READY
 from shared.runtime.world import World
 from shared.service import Command, Decision
 

@@ -27,6 +27,9 @@ from shared.service import Version
 from shared.subjects import STREAM, Key, Kind
 
 WRONG_LAST_SEQUENCE = 10071
+NOT_READY = "503"
+"""The code of a refusal that is none of the request: the leader has changed, or there is too much to do."""
+
 ATTEMPTS = 6
 ATTEMPT_SECONDS = 2.0
 PAUSE_SECONDS = 0.25
@@ -201,7 +204,7 @@ async def request(bus: Bus, subject: str, body: Mapping[str, Any], within: float
         raise Unavailable(f"no answer to {subject} in {within:g} s: {error or type(error).__name__}") from error
     headers = answer.headers or {}
     if "Nats-Service-Error" in headers:
-        raise RequestRefused(headers["Nats-Service-Error"])
+        raise RequestRefused(headers["Nats-Service-Error"], not_now=headers.get("Nats-Service-Error-Code") == NOT_READY)
     try:
         reply = orjson.loads(answer.data)
     except orjson.JSONDecodeError as error:

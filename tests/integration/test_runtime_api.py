@@ -85,8 +85,9 @@ async def test_what_changes_something_is_done_by_the_leader_and_answered_after_i
     for count in (1, 2, 3):
         reply = await records.request(bus, api("scheduler", "skip"), {"environment": "a/b/c"}, 60)
         assert reply["result"] == {"counted": count}
-    with pytest.raises(RequestRefused, match="which environment"):
+    with pytest.raises(RequestRefused, match="which environment") as refused:
         await records.request(bus, api("scheduler", "skip"), {}, 60)
+    assert not refused.value.not_now
     decision = await records.get(bus, DECISION, ("scheduler", "environment", "a", "b", "c"))
     assert decision is not None
     assert await counts(bus, ("a", "b", "c")) == [1, 2, 3]
@@ -108,8 +109,9 @@ async def test_a_request_that_waits_when_the_term_ends_is_told_so(bus: Bus, star
     asking = asyncio.create_task(records.request(bus, api("scheduler", "skip"), body, 60))
     await eventually(lambda: one.instance.leader._commands._waiting)
     await one.stop()
-    with pytest.raises(RequestRefused, match="the leader has changed"):
+    with pytest.raises(RequestRefused, match="the leader has changed") as refused:
         await asking
+    assert refused.value.not_now
 
 
 async def test_the_micro_framework_lists_the_service(bus: Bus, start: Start) -> None:
