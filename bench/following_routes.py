@@ -2,7 +2,7 @@
 
 Routes is a process of its own; the follower is `follow_routes` as a proxy uses it, with its acknowledgements. The sizes
 are measured in turn, on servers of their own that are there at the same time, so that what the machine does besides hits
-each of them.
+each of them. A turn ends when the whole snapshot of its routes is written, so that none is written in another's turn.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from bench.following_world import FIRST_PORT, REPLICAS, address, hostname, insta
 from bench.harness import Figure, Options, Row, growth, percentile, quiet
 from bench.processes import Stage, stage
 from bench.raw import BatchWriter
+from services.routes.snapshot_writer import read_head
 from shared import codec, subjects
 from shared.model.route import RouteManifest
 from shared.runtime import records
@@ -38,6 +39,7 @@ class Followed:
     first_version: float
     versions: AsyncGenerator[RouteVersion, None]
     changes: int = 0
+    version: int = 0
     samples: list[float] = field(default_factory=list)
 
     async def measure(self, count: int) -> None:
@@ -45,6 +47,12 @@ class Followed:
             took = await self.change()
             self.samples.append(took)
             await asyncio.sleep(max(0.0, APART_SECONDS - took))
+        await self.on.until(self.written, "the route snapshot is not written")
+
+    async def written(self) -> bool:
+        """Whether the whole has been written since the last change."""
+        head, _ = await read_head(self.on.bus)
+        return head is not None and head.version >= self.version
 
     async def change(self) -> float:
         """A replica of the next host moves to another port: seconds until its address is served."""
@@ -59,6 +67,7 @@ class Followed:
             async for version in self.versions:
                 found = version.hosts.get(name)
                 if found is not None and any(wanted == each.address for each in found.routes[0].endpoints):
+                    self.version = version.number
                     return perf_counter() - before
         raise RuntimeError("the follower has ended")
 
