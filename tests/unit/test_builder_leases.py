@@ -1,4 +1,4 @@
-"""Leases of clients: the queue, tokens, renewals, and whatever may be wrong with a request."""
+"""Leases of clients: the queue, tokens, renewals, and how leases end."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,7 +9,6 @@ from shared import subjects
 from shared.errors import SteerError
 from shared.model.build import BuildPool
 from shared.model.build_worker import LeaseRequest, WorkerConditions
-from shared.service import Change
 from tests.unit.builder_world import POOL, World, build_key
 
 ID, OTHER = f"{7:026d}", f"{8:026d}"
@@ -309,106 +308,3 @@ def test_a_worker_that_takes_no_orders_is_lent_to_clients_only() -> None:
     for _ in range(10):
         world.advance(10)
         world.command("renew", worker=f"{POOL}/w-0", token=world.lease("w-0").token)
-
-
-# -- bad input ----------------------------------------------------------------------------------------------------------
-
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no such pool": ({"pool": "other"}, "pool: other does not exist"),
-    "a pool that is no name": ({"pool": "Big Pool"}, "pool, id: <pool>"),
-    "a pool that is no text": ({"pool": 7}, "pool, id: texts"),
-    "no owner": ({"owner": None}, "owner: None"),
-    "an owner with a space": ({"owner": "a b"}, "owner: 'a b'"),
-    "an empty owner": ({"owner": ""}, "owner: ''"),
-    "a negative wait": ({"wait_seconds": -1}, "wait_seconds: a number from 0"),
-    "a wait that is no number": ({"wait_seconds": "1"}, "wait_seconds: a number"),
-    "a wait that is a truth": ({"wait_seconds": True}, "wait_seconds: a number"),
-    "an endless wait": ({"wait_seconds": 1e9}, "wait_seconds: a number"),
-    "an id that is no ULID": ({"id": "me"}, "pool, id: <id>"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_request_that_is_wrong_is_refused_with_the_reason(case: str) -> None:
-    fields, reason = BAD[case]
-    world = World()
-    world.worker(0)
-    sequence = world.sequence
-    with pytest.raises(SteerError) as caught:
-        world.command("lease", **{"pool": POOL, "owner": "a", "wait_seconds": 1, "id": ID, **fields})
-    assert str(caught.value).startswith(reason)
-    assert world.sequence == sequence
-
-
-@pytest.mark.parametrize("worker", [None, 7, "w-0", "default/w-0/x", "default/W 0"])
-def test_a_worker_that_is_no_name_is_refused(worker: Any) -> None:
-    with pytest.raises(SteerError, match=r"^worker: "):
-        World().command("renew", worker=worker, token="t")
-
-
-def test_an_id_belongs_to_whoever_used_it_first() -> None:
-    world = World()
-    lease(world, "a")
-    with pytest.raises(SteerError, match=f"id: {ID} is a request of a, not of b"):
-        lease(world, "b")
-
-
-def test_an_expiry_that_is_no_time_is_a_state_and_the_next_lease_cures_it() -> None:
-    world = World()
-    world.worker(0)
-    granted = lease(world)
-    world.command("release", worker=granted["worker"], token=granted["token"])
-    broken = world.lease("w-0").model_copy(update={"idle_until": "next tuesday"})
-    world.publish(subjects.WORKER_LEASE, (POOL, "w-0"), broken)
-    world.settle()
-    assert world.scale.replicas == 0, "it is given up when nobody waits"
-    assert lease(world)["worker"] == f"{POOL}/w-0"
-    assert world.lease("w-0").idle_until is None
-
-
-def test_a_worker_that_registers_again_under_another_ordinal_is_replaced_when_it_is_in_the_way() -> None:
-    world = World()
-    world.worker(0)
-    world.worker(1)
-    world.build(1, "a")
-    world.build(2, "b")
-    world.settle()
-    world.report("w-0", "succeeded")
-    world.settle()
-    world.change_worker("w-0", ordinal=1)
-    world.settle()
-    lease(world)
-    assert world.scale.replace == ("w-0",) and not world.lease("w-0").token
-
-
-def test_a_gap_in_the_ordinals_is_filled_by_what_runs_the_workers() -> None:
-    """W1 again, in the whole: the leased worker above a gap is never scaled away."""
-    world = World()
-    world.worker(0)
-    world.worker(1)
-    world.build(1, "a")
-    world.build(2, "b")
-    world.settle()
-    world.report("w-0", "succeeded")
-    world.settle()
-    world.remove_worker("w-0")
-    world.advance(1200)
-    assert world.scale.replicas == 2 and world.running() == {"w-1": "2"}
-
-
-def test_the_scale_is_written_when_it_changes_and_at_no_other_time() -> None:
-    """W9, W10: it was written on every pass, and every 30 s there was one."""
-    world = World(pool=BuildPool(min_workers=1))
-    world.worker(0)
-    world.settle()
-    sequence = world.sequence
-    world.advance(3600)
-    assert world.sequence == sequence
-
-
-def test_what_a_command_stores_is_one_record() -> None:
-    world = World()
-    before = len(world.log)
-    lease(world)
-    stored = [Change(v.kind, v.key, v.record).subject for v in world.log[before:]]
-    assert stored[0] == f"steer.lease_request.default.{ID}"
