@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
@@ -64,7 +65,7 @@ class EmbeddedServer:
         """The URL of the server, which answers by then. Port 0 takes a free one. Raises `Unavailable`."""
         store_dir.mkdir(parents=True, exist_ok=True)
         batches = store_dir / "jetstream" / "$G" / "streams" / STREAM / "batches"
-        gathered = batches.readlink() if batches.is_symlink() else None
+        gathered = list(MEMORY.glob(f"{_prefix(batches)}*"))
         self.port = port or free_port()
         command = [binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", *self._arguments]
         if self._config is not None:
@@ -82,8 +83,7 @@ class EmbeddedServer:
                 preexec_fn=die_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509 - one call
             )
         self._wait_until_it_answers(log)
-        if gathered is not None:
-            _forget(batches, gathered)
+        _forget(batches, gathered)
         if self._config is None and not self._arguments:  # with replicas, or for others, it gathers elsewhere
             self._staging = _stage_in(MEMORY, batches)
         return self.url
@@ -137,7 +137,7 @@ def _stage_in(memory: Path, batches: Path) -> Path | None:
     """
     if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < MEMORY_BYTES:
         return None
-    staging = Path(tempfile.mkdtemp(prefix="steer-batches-", dir=memory))
+    staging = Path(tempfile.mkdtemp(prefix=_prefix(batches), dir=memory))
     batches.parent.mkdir(parents=True, exist_ok=True)
     try:
         batches.symlink_to(staging)
@@ -147,11 +147,17 @@ def _stage_in(memory: Path, batches: Path) -> Path | None:
     return staging
 
 
-def _forget(batches: Path, gathered: Path) -> None:
+def _forget(batches: Path, gathered: Sequence[Path]) -> None:
     """Delete what the server before this one had gathered. This one has started, and completed what was begun."""
-    shutil.rmtree(gathered, ignore_errors=True)
-    if batches.is_symlink() and batches.readlink() == gathered:  # a log that it could not restore
+    for each in gathered:
+        shutil.rmtree(each, ignore_errors=True)
+    if batches.is_symlink():  # a log that it could not restore
         batches.unlink()
+
+
+def _prefix(batches: Path) -> str:
+    """Of the names in memory that belong to this store: a server on a copy of it leaves those of the original alone."""
+    return f"steer-batches-{sha256(bytes(batches.absolute())).hexdigest()[:16]}-"
 
 
 def free_port() -> int:

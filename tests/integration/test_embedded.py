@@ -87,6 +87,23 @@ def test_what_a_server_has_left_in_memory_is_deleted_by_the_next_one(tmp_path: P
         assert not left.exists() and (tmp_path / BATCHES).readlink() != left
 
 
+@roomy
+def test_who_starts_on_a_copy_of_a_store_leaves_the_original_alone(tmp_path: Path) -> None:
+    original, copy, outside = tmp_path / "original", tmp_path / "copy", tmp_path / "outside"
+    outside.mkdir()
+    with EmbeddedServer() as first, EmbeddedServer() as second:
+        first.start(original)
+        staging = (original / BATCHES).readlink()
+        shutil.copytree(original, copy, symlinks=True)
+        second.start(copy)
+        assert staging.is_dir() and (original / BATCHES).readlink() == staging != (copy / BATCHES).readlink()
+        second.stop()
+        (copy / BATCHES).unlink()
+        (copy / BATCHES).symlink_to(outside)
+        second.start(copy)
+    assert outside.is_dir()
+
+
 def test_a_batch_that_came_first_stays_where_it_is(tmp_path: Path) -> None:
     memory, batches = tmp_path / "memory", tmp_path / "batches"
     memory.mkdir()
