@@ -1,7 +1,7 @@
-"""Two schedulers; the leader goes, an instance dies at once → the other one has opened its term and replaced it.
+"""The leader of several schedulers goes, an instance dies at once → another has opened its term and replaced it.
 
-Killed with -9, its lease has to run out. Stopped cleanly, it gives the lease back and the standby goes on at once. The
-standby has loaded the log and looked at it before, and heartbeats go on all the time.
+Killed with -9, its lease has to run out. Stopped cleanly, it gives the lease back and a standby goes on at once. The
+standbys have loaded the log and looked at it before, and heartbeats go on all the time.
 """
 
 import signal
@@ -59,9 +59,10 @@ async def _measure(nodes: int, assignments: int, runs: int) -> tuple[float, floa
         follower = Follower(on.bus, [subjects.ASSIGNMENT.subject_filter, term], start=await on.last_sequence() + 1)
         await follower.start()
         for _ in range(runs):
-            for number, seconds in found.items():
-                standby = on.start("services.scheduler")
+            standbys = [on.start("services.scheduler") for _ in found]  # they load side by side
+            for standby in standbys:
                 await on.until(partial(_stands_by, standby), "the standby is not ready to take over")
+            for number, seconds in found.items():
                 await on.quiet()
                 key, sequence = victims.pop()
                 before = perf_counter()
@@ -70,8 +71,8 @@ async def _measure(nodes: int, assignments: int, runs: int) -> tuple[float, floa
                 await see(follower, replacement_of(key), lambda message: message.subject == term)
                 seconds.append(perf_counter() - before)
                 leader.stop()
-                await on.led_by(standby)
-                leader = standby
+                leader = await on.led_by(*standbys)
+                standbys.remove(leader)
         await follower.stop()
     return median(found[signal.SIGKILL]), median(found[signal.SIGTERM])
 

@@ -51,18 +51,23 @@ class Stage:
     async def service(self, name: str) -> Process:
         """Start one of these, and wait until it leads."""
         process = self.start(f"services.{name}")
-        await self.led_by(process, name)
+        await self.led_by(process, name=name)
         return process
 
-    async def led_by(self, process: Process, name: str = "scheduler") -> None:
-        """Wait until the newest term of the service is that of the process."""
+    async def led_by(self, *processes: Process, name: str = "scheduler") -> Process:
+        """Wait until the newest term of the service is that of one of the processes: this one."""
+        found: list[Process] = []
 
         async def leads() -> bool:
-            process.check()
+            for process in processes:
+                process.check()
             term = await records.get(self.bus, subjects.TERM, (name,))
-            return term is not None and isinstance(term.record, Term) and f"-{process.pid}-" in term.record.holder
+            holder = term.record.holder if term is not None and isinstance(term.record, Term) else ""
+            found[:] = [process for process in processes if f"-{process.pid}-" in holder]
+            return bool(found)
 
         await self.until(leads, f"the {name} does not lead")
+        return found[0]
 
     async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
         """Ask until it is true; no answer is no. Raises `TimeoutError`."""
