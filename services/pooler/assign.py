@@ -112,6 +112,11 @@ def full(key: PoolKey, limit: int) -> str:
     return f"pool {key} is full ({limit}); use another pooling.worker"
 
 
+def unknown_runtime(runtime: str) -> str:
+    """Why no function of this runtime is admitted."""
+    return f"runtime {runtime}: there is no Runtime of that name"
+
+
 def _assign(
     driver: Assigner, function: Declared | None, key: PoolKey, same_key: Iterable[Declared | None], limit: int
 ) -> PoolAssignment:

@@ -25,12 +25,13 @@ _made_of: Callable[[tuple[PoolKey, int, Said, str, int, int]], Candidate] = part
 def fold_function(state: State, version: Version, old: Version | None) -> None:
     _, key, sequence, record, _, _ = version
     before = state.functions.get(key)
-    if sequence <= (before.sequence if before is not None else state.gone.get(key, 0)):
+    deleted = state.gone.get(key, 0) if before is None else 0
+    if sequence <= (before.sequence if before is not None else deleted):
         return
     was = before.pool if before is not None else None
     if isinstance(record, Function):
         after = state.functions[key] = _candidate(key, sequence, record, state.access.get(key, _NO_ACCESS))
-        if key in state.gone:
+        if deleted:
             del state.gone[key]
         _declares(state, key, was, after.pool)
     else:

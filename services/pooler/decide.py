@@ -228,7 +228,7 @@ def _explanation(state: State, plan: PoolPlan) -> tuple[str, dict[str, Any]]:
     before = plan.before.members if plan.before is not None else ()
     joined = [name for name in plan.members if name not in before] if before else plan.members
     left = [name for name in before if name not in plan.members]
-    moves = " ".join([*(f"+{name}" for name in joined), *(f"-{name}" for name in left)])
+    moves = " ".join([f"+{name}" for name in joined] + [f"-{name}" for name in left])
     policy = state.policy(plan.key.namespace)
     reasons = {
         "members": plan.members,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from services.pooler.access import PoolKey, pool_named
-from services.pooler.assign import full
+from services.pooler.assign import full, unknown_runtime
 from services.pooler.pools import plan_of
 from services.pooler.view import PoolPlan, Rejection, View
 from services.pooler.world import SERVICE, State
@@ -107,7 +107,7 @@ def _rejection(view: View, wanted: PoolKey, plan: PoolPlan) -> Rejection:
 def no_place(state: State, plan: PoolPlan) -> str:
     """Why nobody else is let in."""
     if plan.unknown_runtime:
-        return f"runtime {plan.key.runtime}: there is no Runtime of that name"
+        return unknown_runtime(plan.key.runtime)
     return full(plan.key, state.policy(plan.key.namespace).limit)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from services.pooler.access import PoolKey, pool_of
-from services.pooler.assign import Declared, assigner
+from services.pooler.assign import Declared, assigner, unknown_runtime
 from services.pooler.world import SERVICE, State
 from shared import subjects
 from shared.codec import validate
@@ -88,7 +88,7 @@ def place_query(state: State, request: Mapping[str, Any], now: datetime) -> Mapp
     driver = assigner(policy.admission, record.members if record is not None else ())
     found = driver.assign(Declared(name, None if pool.solo else pool), pool, declared, policy.limit)
     missing = state.get(subjects.RUNTIME, (pool.runtime,), Runtime) is None
-    reason = f"runtime {pool.runtime}: there is no Runtime of that name" if missing else found.reason
+    reason = unknown_runtime(pool.runtime) if missing else found.reason
     return {"pool": str(pool), "pooled": found.pooled, "rejected": found.rejected or missing, "reason": reason}
 
 
