@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from shared import subjects
 from shared.errors import InvalidRecord, Problem
@@ -83,6 +84,9 @@ MODELS: Mapping[Kind, type[BaseModel]] = {
 
 Model = TypeVar("Model", bound=BaseModel)
 
+MAX_SHOWN = 80
+"""Characters of a text that is refused."""
+
 MAX_BODY_BYTES = 900 * 1024
 """A larger body is refused: payload and headers must stay below the server's `max_payload` of 1 MiB."""
 
@@ -117,11 +121,24 @@ def validate(model: type[Model], subject: str, body: bytes) -> Model:
 
 def problems(error: ValidationError) -> tuple[Problem, ...]:
     """Every problem of a validation, in the order of the fields."""
-    found = []
-    for item in error.errors(include_url=False, include_context=False):
-        path = ".".join(str(part) for part in item["loc"])
-        found.append(Problem(path, item["msg"].removeprefix("Value error, ")))
-    return tuple(found)
+    return tuple(
+        Problem(".".join(str(part) for part in item["loc"]), _reason(item)) for item in error.errors(include_url=False)
+    )
+
+
+def _reason(item: ErrorDetails) -> str:
+    """In words of ours where those of the validator speak of its own matters, or hide what was written."""
+    match item["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing":
+            return "missing"
+        case "string_pattern_mismatch":
+            text = item["input"]
+            shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+            return f"{shown!r} does not match {item['ctx']['pattern']}"
+        case _:
+            return item["msg"].removeprefix("Value error, ")
 
 
 def canonical(value: Any) -> bytes:

@@ -73,7 +73,7 @@ async def test_three_mistakes_are_all_printed_and_nothing_is_published(steer: St
     result = await steer("apply", "-f", str(file))
     assert result.code == Exit.INVALID
     assert f"{file}, document 2: replicas.min: " in result.err
-    assert f"{file}, document 3: environment: Field required" in result.err
+    assert f"{file}, document 3: environment: missing" in result.err
     assert f"{file}, document 3: enviroment: " in result.err
     assert "3 mistakes; nothing was published" in result.err
     assert await environment(bus) is None

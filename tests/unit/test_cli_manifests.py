@@ -90,9 +90,14 @@ servce: {}
     found = mistakes(text)
     assert len(found) == 4
     assert found[0].startswith("shop.yaml, document 1: replicas.min: ")
-    assert found[1].startswith("shop.yaml, document 2: hostname: ")
+    assert found[1].startswith("shop.yaml, document 2: hostname: 'Shop.example.com' does not match ")
     assert found[2].startswith("shop.yaml, document 3: name: ") and "<project>/<app>/<environment>" in found[2]
-    assert found[3].startswith("shop.yaml, document 3: servce: ")
+    assert found[3] == "shop.yaml, document 3: servce: there is no such field"
+
+
+def test_a_long_text_that_is_refused_is_not_repeated_in_whole() -> None:
+    (found,) = mistakes(f"kind: BuildRequest\nname: a/b/{7:026d}\nowner: a\nsource_digest: {'?' * 10_000}\n")
+    assert "source_digest: '????" in found and len(found) < 300
 
 
 def test_one_record_written_twice_is_a_mistake_that_names_both_places() -> None:
