@@ -125,8 +125,9 @@ def _index_fleet(state: State, version: Version, old: Version | None) -> None:
 
 
 def _index_instance(state: State, version: Version, old: Version | None) -> None:
-    assignment = state.tables[subjects.ASSIGNMENT].get(version.key)
-    _sync_reservation(state, version.key, _reservation(assignment, old), _reservation(assignment, version))
+    if _gone(old) != _gone(version):
+        assignment = state.tables[subjects.ASSIGNMENT].get(version.key)
+        _sync_reservation(state, version.key, _reservation(assignment, old), _reservation(assignment, version))
     _mark_replica(state, version.key)
 
 
@@ -200,12 +201,15 @@ def _mark_replica(state: State, key: Key) -> None:
         state.mark(("node", key[0]))
 
 
-def _reservation(assignment: Version | None, instance: Version | None) -> tuple[str, int, int] | None:
-    """Workload, millicores and MiB. A replica reserves until it is gone: failed or stopped ones and deleted assignments
-    do not."""
-    wanted = assignment.record if assignment is not None else None
+def _gone(instance: Version | None) -> bool:
     seen = instance.record if instance is not None else None
-    if not isinstance(wanted, Assignment) or (isinstance(seen, Instance) and seen.state in ("failed", "stopped")):
+    return isinstance(seen, Instance) and seen.state in ("failed", "stopped")
+
+
+def _reservation(assignment: Version | None, instance: Version | None) -> tuple[str, int, int] | None:
+    """Workload, millicores and MiB. A replica reserves until it is gone; a deleted assignment reserves nothing."""
+    wanted = assignment.record if assignment is not None else None
+    if not isinstance(wanted, Assignment) or _gone(instance):
         return None
     resources = wanted.resources.effective()
     return workload_id(wanted.workload), resources.cpu_millis, resources.memory_mb

@@ -165,12 +165,16 @@ def _mapping(mapping: dict[str, Any]) -> dict[str, Any]:
     """One for all that are empty, and for all that name the same one number."""
     if not mapping:
         return _NOTHING
-    ((name, value), *others) = mapping.items()
-    if others or not isinstance(value, int):
+    if len(mapping) > 1:
         return mapping
+    (item,) = mapping.items()
+    known = _ports.get(item)
+    if known is not None or not isinstance(item[1], int):
+        return known or mapping
     if len(_ports) >= MOST_PARTS:
         _ports.clear()
-    return _ports.setdefault((name, value), mapping)
+    _ports[item] = mapping
+    return mapping
 
 
 @cache
