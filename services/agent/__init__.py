@@ -19,15 +19,17 @@ Promises
   only when it is started again.
 
     run.py        `run_agent`: one agent from its start to its stop
-    agent.py      follow → reconcile → act: the loop
+    agent.py      follow → reconcile → act: the loop; reads.py what it follows, assignments.py what came of that
     reconcile.py  what is wanted and what is there → what to do (pure)
     replica.py    the life of one replica: start, watch, probe, stop
     volumes.py    directories that outlive replicas, and the fence before them
     snapshots.py  orders → snapshots, prunes → deletions; snapshot_command.py makes one
     driver.py     what a driver is; exec_driver.py runs programs of this machine
+    processes.py  process groups by pid; host_ports.py free ports; confine.py names that must not lead out of a directory
     health.py     probes → healthy or not (pure); probe.py asks
     members.py    what a pool host says of its members; pool_host.py and pool_member.py are the reference host
     journal.py    what outlives the agent, on disk
     reports.py    instances and snapshots to the log, on change only, until stored
-    heartbeat.py  what the node and its replicas use; node.py what the node is
+    heartbeat.py  what the node and its replicas use; node.py what the node is; metrics.py how its replicas stand
+    clock.py      the server's time and this host's, neither of which follows a jump of the wall clock
 """
