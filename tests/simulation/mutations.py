@@ -75,7 +75,7 @@ MUTATIONS = (
             (
                 "shared/runtime/embedded.py",
                 "        self.port = port or free_port()\n",
-                "        if gathered is not None:\n            shutil.rmtree(gathered, ignore_errors=True)\n"
+                "        for each in gathered:\n            shutil.rmtree(each, ignore_errors=True)\n"
                 "        self.port = port or free_port()\n",
             ),
         ),
