@@ -275,6 +275,11 @@ def _healthchecking(rollout: Rollout, record: Deployment) -> Step | None:
     return Step("promoting") if all(item.healthy for item in members) else None
 
 
+def _to_go_back_to(active: ActiveRelease, version: str) -> str:
+    """The release that served last and is another one: a version that is deployed again is no way back from itself."""
+    return next((each for each in (active.version, active.previous) if each not in ("", version)), "")
+
+
 def _promoting(rollout: Rollout, record: Deployment) -> Step | None:
     """The one commit that switches traffic."""
     draft, active = rollout.draft, rollout.active
@@ -285,7 +290,7 @@ def _promoting(rollout: Rollout, record: Deployment) -> Step | None:
         active.model_copy(
             update={
                 "version": record.version,
-                "previous": active.version,
+                "previous": _to_go_back_to(active, record.version),
                 "deployment": serving,
                 "image": record.image,
                 "platforms": record.platforms,

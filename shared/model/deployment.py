@@ -64,7 +64,8 @@ class Deployment(Record):
 class ActiveRelease(Record):
     """`steer.active.<env>`: the release that serves, the atomic switch of traffic. Outlives its environment.
 
-    `deployment` is the id whose replicas serve; `request_floor` is the greatest request id ever trimmed.
+    `previous` is the release before it, another one; `deployment` is the id whose replicas serve; `request_floor` is the
+    greatest request id ever trimmed.
     """
 
     version: str = ""

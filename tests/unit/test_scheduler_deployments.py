@@ -300,6 +300,15 @@ def test_the_same_release_can_be_deployed_again(world: World) -> None:
     assert before.isdisjoint({key for key, record in world.replicas().items() if record.deployment == SECOND})
 
 
+def test_what_to_go_back_to_is_another_release_than_the_one_that_serves(world: World) -> None:
+    world.release(2)
+    world.deploy(2)
+    world.cooperate()
+    world.deploy(2, id=3)
+    world.cooperate()
+    assert (world.active().version, world.active().previous) == ("2", "1")
+
+
 def test_w26_a_deployment_starts_at_least_one_replica_and_scale_to_zero_begins_there() -> None:
     world = World()
     world.nodes(1)
