@@ -31,7 +31,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NATS = ("nats-1", "nats-2", "nats-3")
 DOERS = ("agent", "activator", "bridge")
 PROXY = "proxy"
-HEALTHY_SECONDS = 60
+HEALTHY_SECONDS = 180
 CHECK_SECONDS = 0.5
 
 
