@@ -21,7 +21,7 @@ from shared.model.image_sweep import ImageSweep, ImageSwept
 from shared.runtime import logs, records, streams, tasks
 from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Message, Restarted
-from shared.runtime.process import connected, run, starting
+from shared.runtime.process import connected, run, starting, until_stopped
 from shared.runtime.settings import Settings
 from shared.subjects import Key
 
@@ -152,15 +152,10 @@ async def sweep(settings: Settings, stop: asyncio.Event) -> None:
 async def _sweep(bus: Bus, registry: Registry, stop: asyncio.Event) -> None:
     await streams.ensure(bus)
     work = asyncio.create_task(Sweeper(bus, registry).run(), name="sweep")
-    ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
     try:
-        await asyncio.wait([work, *ends], return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            work.result()
-        if not stop.is_set():
-            raise Unavailable("the connection to NATS is closed for good")
+        await until_stopped(bus, stop, [work])
     finally:
-        await tasks.end(work, *ends)
+        await tasks.end(work)
 
 
 def main() -> None:
