@@ -44,7 +44,7 @@ def worker(
     if before is not None and staying:
         here = [candidate for candidate in candidates if candidate.pool == key]
         if members != before.run.env.get(MEMBERS_VARIABLE):
-            present = rows_of(before)
+            present = rows_of(before, staying)
             members = _json([present[it] if it in staying else told for it, told in zip(inside, rows, strict=True)])
     if here:
         settings = (*settings, *settings_files(namespace, here[0].said))
@@ -79,10 +79,10 @@ def _json(rows: Iterable[str]) -> str:
     return f"[{','.join(rows)}]"
 
 
-def rows_of(pool: Pool) -> dict[str, str]:
-    """The rows of a pool as it runs."""
+def rows_of(pool: Pool, names: Collection[str]) -> dict[str, str]:
+    """The rows of these members of a pool, as it runs."""
     rows = orjson.loads(pool.run.env.get(MEMBERS_VARIABLE, "[]"))
-    return {each["name"]: orjson.dumps(each).decode() for each in rows}
+    return {each["name"]: orjson.dumps(each).decode() for each in rows if each["name"] in names}
 
 
 def settings_files(namespace: str, said: Said) -> tuple[str, ...]:
