@@ -105,7 +105,7 @@ async def _worlds(sizes: list[int], options: Options) -> dict[int, Followed]:
                 world.samples.clear()
             for _ in range(options.runs):
                 for world in worlds.values():
-                    await world.measure(options.size(200, 25))
+                    await world.measure(options.size(200, 10))
         return worlds
 
 

@@ -37,9 +37,9 @@ class Rest:
 
 
 def run(options: Options) -> Iterable[Row]:
-    seconds = options.size(PLAIN_SECONDS, 8)
-    plain = uvloop.run(_rest(settled(NODES, 0).log, seconds))
-    yield from _rows(plain, f"{NODES:,} nodes, {plain.heartbeats_per_second:.0f} heartbeats/s, {seconds} s")
+    nodes, seconds = options.size(NODES, NODES // 10), options.size(PLAIN_SECONDS, 5)
+    plain = uvloop.run(_rest(settled(nodes, 0).log, seconds, options.size(HEARD_SECONDS, 3)))
+    yield from _rows(plain, f"{nodes:,} nodes, {plain.heartbeats_per_second:.0f} heartbeats/s, {seconds} s")
     if options.quick:
         return
     small = uvloop.run(_rest(settled(NODES // 10, 0).log, seconds))
@@ -59,7 +59,7 @@ def _rows(rest: Rest, size: str) -> Iterator[Row]:
     yield Figure("idle: records written", rest.written, "", size, target="0", met=rest.written == 0)
 
 
-async def _rest(log: Iterable[Raw], seconds: float) -> Rest:
+async def _rest(log: Iterable[Raw], seconds: float, heard_seconds: float = HEARD_SECONDS) -> Rest:
     async with resting(log) as (on, services):
         heard = 0
 
@@ -68,7 +68,7 @@ async def _rest(log: Iterable[Raw], seconds: float) -> Rest:
             heard += 1
 
         await on.bus.take(subjects.live_filter("node"), hear)
-        await asyncio.sleep(HEARD_SECONDS)
+        await asyncio.sleep(heard_seconds)
         written, heard = await on.last_sequence(), 0
         before = {name: process.cpu_seconds() for name, process in services.items()}
         await asyncio.sleep(seconds)

@@ -56,7 +56,7 @@ def run(options: Options) -> Iterable[Row]:
     for name in SERVICES:
         yield _row(name, full[name], size)
     functions, builds = options.size(100_000, 2000), options.size(10_000, 200)
-    others = uvloop.run(_others(functions, builds))
+    others = uvloop.run(_others(functions, builds, options.size(3, 1)))
     theirs = f"{functions:,} functions, {builds:,} queued builds"
     for name in ("pooler", "builder"):
         yield _row(name, others[name], theirs)
@@ -64,7 +64,7 @@ def run(options: Options) -> Iterable[Row]:
         return
     empty = uvloop.run(_resting([], 0))
     small = _world(nodes // 10, replicas // 10, hosts // 10, options)
-    small_others = uvloop.run(_others(functions // 10, builds // 10))
+    small_others = uvloop.run(_others(functions // 10, builds // 10, 3))
     for name in ("scheduler", "routes"):
         yield _growth(name, full, small, empty, size)
     for name in ("pooler", "builder"):
@@ -73,7 +73,7 @@ def run(options: Options) -> Iterable[Row]:
 
 def _world(nodes: int, replicas: int, hosts: int, options: Options) -> Mapping[str, Held]:
     log = [*settled(nodes, replicas).log, *domains(hosts)]
-    return uvloop.run(_resting(log, options.size(HEARD_SECONDS, 3)))
+    return uvloop.run(_resting(log, options.size(HEARD_SECONDS, 1)))
 
 
 def _row(name: str, held: Held, size: str) -> Figure:
@@ -98,11 +98,11 @@ async def _resting(log: Iterable[Raw], heard_seconds: float) -> Mapping[str, Hel
         return {name: await _held(on, name, process.resident_mb()) for name, process in services.items()}
 
 
-async def _others(function_count: int, build_count: int) -> Mapping[str, Held]:
+async def _others(function_count: int, build_count: int, quiet_seconds: float) -> Mapping[str, Held]:
     async with stage() as on:
         await BatchWriter(on.bus).write([*_functions(function_count), *_builds(build_count)])
         services = {name: await on.service(name) for name in ("pooler", "builder")}
-        await on.quiet(3.0)
+        await on.quiet(quiet_seconds)
         return {name: await _held(on, name, process.resident_mb()) for name, process in services.items()}
 
 

@@ -164,15 +164,15 @@ def _edits(functions: int, options: Options) -> tuple[tuple[float, float], float
     log = Log(functions)
     log.fill()
     log.rest()
-    results = [_one_run(log, number) for number in range(options.runs + 1)]
+    results = [_one_run(log, number, options.size(EDITS, EDITS // 4)) for number in range(options.runs + 1)]
     p50, p99, later = (median(values) for values in zip(*results[1:], strict=True))
     return (p50, p99), later
 
 
-def _one_run(log: Log, number: int) -> tuple[float, float, float]:
+def _one_run(log: Log, number: int, edits_each: int) -> tuple[float, float, float]:
     edits, later = [], []
     with quiet():
-        for index, (key, function) in enumerate(Random(number).sample(log.functions, min(EDITS, len(log.functions)))):
+        for index, (key, function) in enumerate(Random(number).sample(log.functions, edits_each)):
             if index % 3 == 0:
                 edits.append(log.edit(key, subjects.FUNCTION, function.replaced(artifact=f"v{number + 2}")))
             elif index % 3 == 1:

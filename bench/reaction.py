@@ -74,7 +74,7 @@ async def _runs(on: Stage, history: History, options: Options) -> Latencies:
     await follower.start()
     victims = victims_of(history)
     results: list[Latencies] = []
-    per_run = SAMPLES if not options.quick else 200
+    per_run = options.size(SAMPLES, 60)
     for _ in range(WARM_UP):
         await die(on, follower, *victims.pop())
     for _ in range(options.runs):
