@@ -56,7 +56,7 @@ GROUPS: Mapping[str, Group] = {
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller and fewer, under two minutes, no verdict.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller and fewer, about two minutes, no verdict.")] = False,
     only: Annotated[list[str] | None, typer.Option("--only", help=f"One of {', '.join(GROUPS)}; repeatable.")] = None,
 ) -> None:
     """Measure Steersman on this machine."""
