@@ -141,7 +141,7 @@ def test_the_same_nodes_in_the_same_order_as_the_oracle(**drawn: Any) -> None:
     world.check(world.request(), drawn["count"], exclude)
 
 
-@settings(worlds, max_examples=100)
+@settings(worlds, max_examples=200)
 @given(seed=st.integers(0, 2**32), nodes=st.integers(1, 24), steps=st.integers(0, 80))
 def test_answers_and_reasons_depend_on_what_is_there_and_not_on_how_it_came_about(
     seed: int, nodes: int, steps: int
@@ -160,7 +160,7 @@ def test_answers_and_reasons_depend_on_what_is_there_and_not_on_how_it_came_abou
             assert before == after
 
 
-@settings(worlds, max_examples=100)
+@settings(worlds, max_examples=200)
 @given(seed=st.integers(0, 2**32), nodes=st.integers(1, 24), steps=st.integers(0, 80))
 def test_a_trial_leaves_nothing_behind(seed: int, nodes: int, steps: int) -> None:
     world = World(seed, nodes, steps)

@@ -162,7 +162,7 @@ def assert_said_on_one_line(rendered: Rendered) -> None:
     assert all(text.isprintable() and text.isascii() for text in rendered.left_out)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(tables(), OPTIONS)
 def test_every_line_of_haproxy_is_a_directive_of_ours_and_what_is_left_out_is_said_on_one(
     table: Table, options: Options
@@ -186,7 +186,7 @@ def test_every_line_of_haproxy_is_a_directive_of_ours_and_what_is_left_out_is_sa
     assert not any(sections.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(tables(), OPTIONS)
 def test_caddy_gets_json_in_which_no_text_of_a_record_is_replaced(table: Table, options: Options) -> None:
     rendered = FORMATS["caddy"](table, options)
@@ -217,7 +217,7 @@ def test_a_table_that_came_about_change_by_change_is_rendered_as_the_whole(
         before = after
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.one_of(st.text(min_size=1, max_size=20), st.sampled_from(["a b", "{env.HOME}", "} x", "a#b", "'", "a\\"])))
 def test_a_username_stays_one_word_and_one_text(username: str) -> None:
     auth = BasicAuth.model_construct(username=username, password_hash=BCRYPT)

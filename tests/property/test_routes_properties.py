@@ -226,7 +226,7 @@ def _expected_endpoints(world: World, env: Key) -> set[str]:
     return found
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(STEPS)
 def test_an_internal_service_lists_exactly_the_endpoints_of_the_definition(steps: list[Step]) -> None:
     world = history(steps)
