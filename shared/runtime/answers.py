@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 WRONG_LAST_SEQUENCE = 10071
-CHECK_IN_PROCESS = 10164
-TOO_MANY_BATCHES = 10210
 NO_RESPONDERS = 503
 
 

@@ -35,7 +35,6 @@ log = structlog.get_logger(__name__)
 ENSURE_SECONDS = (0.25, 5.0)
 FAULT_SECONDS = (0.5, 30.0)
 LONGEST_WAIT_SECONDS = 1.0
-FOLLOWING_ANEW_SECONDS = 10.0
 
 
 class Instance:
