@@ -1,7 +1,8 @@
 """`/metrics`, `/healthz` and `/readyz` over HTTP.
 
-Healthy: the event loop runs and the connection is not gone for good. Ready: connected, and the log has been loaded. A
-standby is ready. The answer to a question about health that is negative has status 503 and says why.
+Healthy: the event loop runs, the connection is not gone for good, and no part of the work has ended. Ready: connected,
+and the log has been loaded. A standby is ready. The answer to a question about health that is negative has status 503
+and says why.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """One instance of a service: it follows the log all the time, as a standby too, and leads when it may.
 
 One loop does everything that touches the state: take a batch of the log, fold it, and, when leading, one pass. What runs
-beside it (the lease, telemetry, questions, the keeper) only wakes it.
+beside it (the lease, telemetry, questions, the keeper) only wakes it. All of that is for ever: a task that ends, for
+whatever reason, is told on `/healthz` and ends the instance, which then is started anew.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from shared.errors import Unavailable
+from shared.errors import SteerError, Unavailable
 from shared.runtime import reactions, streams, tasks
 from shared.runtime.api import Api
 from shared.runtime.bus import Bus
@@ -38,7 +39,10 @@ LONGEST_WAIT_SECONDS = 1.0
 
 
 class Instance:
-    """`run` until `stop` is set. Raises `Unavailable` when the connection is gone for good."""
+    """`run` until `stop` is set.
+
+    Raises `Unavailable` when the connection is gone for good, and `SteerError` when a task beside the loop has ended.
+    """
 
     def __init__(
         self, service: Service[Any], bus: Bus, stop: asyncio.Event, alongside: "Sequence[Alongside]" = ()
@@ -59,6 +63,8 @@ class Instance:
         self.health = HealthServer(self._exposition, self._unhealthy, self._unready)
         self._alongside = tuple(alongside)
         self._beside: list[asyncio.Task[Any]] = []
+        self._ended = ""
+        self._ending = False
         self._faults = 0
         self._back = asyncio.Event()
 
@@ -70,23 +76,46 @@ class Instance:
             await self._ensure_streams()
             await self.follower.start()
             await self.api.start()
-            self._beside = [
-                asyncio.create_task(self._wake_at_the_end(), name="wake at the end"),
-                asyncio.create_task(self.lease.run(), name=f"lease of {self.service.name}"),
-                asyncio.create_task(self._ensure_streams_again(), name="ensure the streams again"),
-            ]
-            self._beside += [asyncio.create_task(task(self), name="alongside") for task in self._alongside]
-            if self.service.name == KEEPER:
-                self._beside.append(asyncio.create_task(self._keep(), name="keeper"))
+            self._start_beside()
             while not self.stop.is_set():
                 if self.bus.closed.is_set():
-                    raise Unavailable(f"the connection of {self.bus.name} is gone for good")
+                    raise Unavailable(self._unhealthy())
+                if self._ended:
+                    raise SteerError(self._ended)
                 await self._guarded_step()
         finally:
             take_back()
             await self._end()
 
+    def _start_beside(self) -> None:
+        self._run_beside(self._wake_at_the_end(), "wake at the end")
+        self._run_beside(self.lease.run(), f"lease of {self.service.name}")
+        self._run_beside(self._ensure_streams_again(), "ensure the streams again")
+        for work in self._alongside:
+            self._run_beside(work(self), getattr(work, "__name__", "alongside"))
+        if self.service.name == KEEPER:
+            self._run_beside(self._keep(), "keeper")
+
+    def _run_beside(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._has_ended)
+        self._beside.append(task)
+
+    def _has_ended(self, task: asyncio.Task[Any]) -> None:
+        """Of its own accord, unless the instance ends anyway."""
+        if self._ending or self.stop.is_set() or self.bus.closed.is_set():
+            return
+        error = None if task.cancelled() else task.exception()
+        reason = "it was canceled" if task.cancelled() else repr(error) if error else "it returned"
+        name = task.get_name()
+        log.error(
+            "a task beside the loop has ended", service=self.service.name, task=name, reason=reason, exc_info=error
+        )
+        self._ended = self._ended or f"{name} has ended: {reason}"
+        self.follower.poke()
+
     async def _end(self) -> None:
+        self._ending = True
         self.world.end_load()
         await self.leader.close()
         await tasks.end(*self._beside)
@@ -203,7 +232,7 @@ class Instance:
         return self.metrics.text()
 
     def _unhealthy(self) -> str:
-        return "the connection is gone for good" if self.bus.closed.is_set() else ""
+        return f"the connection of {self.bus.name} is gone for good" if self.bus.closed.is_set() else self._ended
 
     def _unready(self) -> str:
         if not self.bus.connected.is_set():

@@ -73,6 +73,8 @@ class Keeper:
                     more = await self.round()
                 except SteerError as error:
                     log.warning("trimming failed; trying again", reason=str(error))
+                except Exception:  # a fault at one message must not end the decisions of the leader beside it
+                    log.exception("a fault in trimming; trying again")
             elif self._newest:
                 self._next, self._newest, self._needed = 1, {}, {}
             await asyncio.sleep(BUSY_SECONDS if more else IDLE_SECONDS)

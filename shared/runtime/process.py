@@ -5,8 +5,8 @@
     logs.configure(settings, service="scaler")
     run(lambda stop: scale(settings, stop))
 
-Exit codes: 0 stopped, 1 the connection to the bus is gone for good, 2 a setting cannot be used. Whatever supervises the
-process starts it anew.
+Exit codes: 0 stopped, 1 the connection to the bus is gone for good or a part of the work has ended, 2 a setting cannot be
+used. Whatever supervises the process starts it anew.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The composition root of a service's process: connect, run one instance, stop cleanly.
 
 A clean stop (SIGTERM, SIGINT) ends the pass under way, gives the lease back, so that a standby takes over at once, and
-exits with 0. A setting that cannot be used exits with 2, a connection that is gone for good with 1: whatever supervises
-the process starts it anew.
+exits with 0. A setting that cannot be used exits with 2; a connection that is gone for good, or a task beside the loop
+that has ended, with 1: whatever supervises the process starts it anew.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def serve(
     bus: Bus | None = None,
     alongside: Sequence[Alongside] = (),
 ) -> None:
-    """Run one instance of a service until `stop` is set. Raises `Unavailable` when the connection is gone for good.
+    """Run one instance of a service until `stop` is set. Raises what `Instance.run` raises.
 
     A `bus` that is given stays open; else the instance has its own. Waits for a server that is away.
     """

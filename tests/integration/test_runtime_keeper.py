@@ -1,12 +1,15 @@
 """Trimming: what is older than the window goes, except for what still rules."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
-from shared.runtime import records
+from shared.runtime import keeper, records
 from shared.runtime.bus import Bus
 from shared.runtime.keeper import Keeper
+from shared.runtime.tasks import end
 from shared.subjects import ENVIRONMENT, NODE_CONTROL, SCALE, STREAM
 from tests.integration.running import ask, eventually
 from tests.integration.test_runtime_quarantine import publish
@@ -127,3 +130,25 @@ async def test_a_log_of_many_pieces_is_walked_to_its_end(bus: Bus, later: Keeper
     await eventually(trimmed)
     assert rounds > 1
     assert len(await records.load(bus, [NODE_CONTROL.subject_filter])) == 50
+
+
+async def test_a_fault_in_one_round_is_told_and_the_next_round_trims(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "IDLE_SECONDS", 0.0)
+    faults = [ZeroDivisionError("a fault in the clock")]
+
+    def now() -> datetime:
+        if faults:
+            raise faults.pop()
+        return datetime.now(UTC) + timedelta(days=8)
+
+    for replicas in (1, 2, 3):
+        await ask(bus, KEY, replicas)
+    with capture_logs() as logs:
+        running = asyncio.create_task(Keeper(bus, lambda: True, now).run())
+
+        async def trimmed() -> bool:
+            return await sequences(bus) == [3]
+
+        await eventually(trimmed)
+        await end(running)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["a fault in trimming; trying again"]
