@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli import names
+from services.cli import names, presence
 from services.cli.leaders import last_sequence
 from services.cli.output import Format, Output, as_json_line, line, say
 from services.cli.reading import plain, several
@@ -29,7 +29,7 @@ def command(
     output: Output = Format.TEXT,
 ) -> None:
     """Show what the services tell people: the notices that stand, the oldest first."""
-    wanted = tuple(token for token in about.split("/") if token)
+    wanted = names.thing_key(about)
 
     async def work(bus: Bus) -> None:
         seen = await last_sequence(bus)
@@ -37,6 +37,8 @@ def command(
         for version in sorted(standing, key=lambda version: version.sequence):
             _show(version, output)
             seen = max(seen, version.sequence)
+        if not standing and not follow and wanted:
+            await presence.anything(bus, wanted)
         if follow:
             await _follow(bus, seen, wanted, output)
         elif not standing:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli import names
+from services.cli import names, presence
 from services.cli.deploy import EnvironmentName
 from services.cli.exits import Failed
 from services.cli.output import Format, Output, as_json, line, say, table
@@ -33,9 +33,13 @@ def command(
         if deployment:
             chosen = next((each for each in found if each[0] == deployment), None)
             if chosen is None:
+                await presence.environment(bus, key)
                 raise Failed(f"Deployment {environment}/{deployment}: there is none")
             _show_one(chosen, output)
-        elif output is Format.JSON:
+            return
+        if not found:
+            await presence.environment(bus, key)
+        if output is Format.JSON:
             as_json([{"id": id, **record.model_dump(mode="json")} for id, record in found])
         elif not found:
             say(f"there is no deployment of {environment}")

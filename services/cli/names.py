@@ -48,6 +48,18 @@ def prefix_of(kind: Kind, name: str) -> Key:
     return _checked(kind, key, name, kind.check_tokens)
 
 
+def thing_key(name: str) -> Key:
+    """The tokens of a name of whatever services tell something about, or the first of them. Raises `Refused`."""
+    name = name.strip("/")
+    key = tuple(name.split("/")) if name else ()
+    for token in key:
+        try:
+            subjects.NOTICE.check_tokens(("a", "a", token))
+        except InvalidSubject:
+            raise Refused(f"{name}: {token!r} is not letters, digits, - and _") from None
+    return key
+
+
 def environment_key(name: str) -> Key:
     """The key of an environment. Raises `Refused`."""
     return key_of(subjects.ENVIRONMENT, name)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from ulid import ULID
 
-from services.cli import edit, names
+from services.cli import edit, names, presence
 from services.cli.deploy import EnvironmentName
 from services.cli.exits import Failed
 from services.cli.output import Format, Output, age, as_json, say, table
@@ -106,9 +106,13 @@ def snapshots(
 ) -> None:
     """List the snapshots of an environment's volumes, the newest first, and why each is kept."""
     key = names.environment_key(environment)
+    if name:
+        names.key_of(subjects.VOLUME, f"{environment}/{name}")
 
     async def work(bus: Bus) -> None:
         found = await find(bus, key, name)
+        if not found:
+            await (presence.volume(bus, (*key, name)) if name else presence.environment(bus, key))
         if output is Format.JSON:
             as_json([each.plain for each in found])
         elif not found:

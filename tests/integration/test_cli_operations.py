@@ -18,7 +18,7 @@ from services.cli import sources
 from services.cli.exits import Exit
 from services.scheduler.service import service
 from shared import subjects
-from shared.model.deployment import Deployment, Transition
+from shared.model.deployment import ActiveRelease, Deployment, Transition
 from shared.model.environment import Environment, Replicas
 from shared.model.node import Capacity, Node, NodeControl, NodeStatus
 from shared.model.service import Notice
@@ -59,6 +59,10 @@ async def scheduling(settings: Settings) -> AsyncIterator[None]:
 async def record(bus: Bus, kind: subjects.Kind, *key: str) -> Any:
     version = await records.get(bus, kind, key)
     return version.record if version is not None else None
+
+
+async def environment(bus: Bus) -> None:
+    await records.put(bus, subjects.ENVIRONMENT, ENV, Environment())
 
 
 async def node(bus: Bus, name: str, memory: int = 1024) -> None:
@@ -176,6 +180,7 @@ async def test_a_snapshot_is_requested_and_snapshots_are_listed_with_the_reason_
     first = (await steer("snapshot", NAME, "data", "-o", "json")).json["record"]["snapshot_request"]
     second = (await steer("snapshot", NAME, "data", "-o", "json")).json["record"]["snapshot_request"]
     assert first < second
+    await environment(bus)
     assert "there is no snapshot" in (await steer("snapshots", NAME)).err
     for number, (volume, why) in enumerate({"data": "one of the last 7", "wal": ""}.items()):
         order = SnapshotOrder(
@@ -221,6 +226,30 @@ async def test_events_are_the_notices_that_stand(steer: Steer, bus: Bus) -> None
     assert [row.split()[3] for row in (await steer("events")).out.splitlines()] == ["node_down", "deploy_failed"]
     assert [row.split()[3] for row in (await steer("events", NAME)).out.splitlines()] == ["deploy_failed"]
     assert (await steer("events", "n1", "-o", "json")).json["record"]["message"] == "about node_down"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("command", ["history", "snapshots", "events"])
+async def test_an_environment_without_history_is_another_answer_than_none(
+    steer: Steer, bus: Bus, command: str, output: str
+) -> None:
+    await records.put(bus, subjects.ACTIVE, ENV, ActiveRelease(version="1"))  # it outlives an environment
+    missing = await steer(command, NAME, "-o", output)
+    assert (missing.code, missing.out) == (Exit.FAILED, "")
+    assert missing.err == f"steer: there is no environment {NAME}\n"
+    await environment(bus)
+    empty = await steer(command, NAME, "-o", output)
+    assert (empty.code, empty.out.strip()) == (Exit.OK, "[]" if output == "json" and command != "events" else "")
+
+
+async def test_what_is_part_of_an_environment_or_of_a_name_is_looked_for(steer: Steer, bus: Bus) -> None:
+    await environment(bus)
+    await records.put(bus, subjects.VOLUME_STATUS, VOLUME, VolumeStatus(node="n1"))
+    assert (await steer("snapshots", NAME, "data")).code == Exit.OK
+    assert (await steer("snapshots", NAME, "wal")).err == f"steer: there is no volume wal in environment {NAME}\n"
+    assert [(await steer("events", name)).code for name in ("shop", "shop/web", f"{NAME}/data")] == [Exit.OK] * 3
+    assert [(await steer("events", name)).code for name in ("n1", "shop/catalog", f"{NAME}/wal")] == [Exit.FAILED] * 3
+    assert (await steer("events", "shop/*")).code == Exit.INVALID
 
 
 async def test_events_are_followed_as_they_come_and_go(bus: Bus, settings: Settings) -> None:
