@@ -11,14 +11,14 @@ from shared.model.build import BuildStatus
 from shared.model.live import LogLine
 from shared.runtime import records
 from shared.runtime.bus import Bus
-from shared.runtime.follower import Follower, Restarted
+from shared.runtime.follower import Follower, Message, Restarted
 from shared.subjects import Key
 
 LOOK_SECONDS = 1.0
 LOAD_SECONDS = 10.0
 
 
-async def follow_log(bus: Bus, key: Key, within: float | None, show: Callable[[str], None] | None) -> bool:
+async def follow_log(bus: Bus, key: Key, within: float | None, show: Callable[[LogLine], None] | None) -> bool:
     """Show every line, and with `within` those to come until the build has ended; whether there was any.
 
     Raises `TimedOut`.
@@ -37,7 +37,8 @@ async def follow_log(bus: Bus, key: Key, within: float | None, show: Callable[[s
             for message in batch:
                 if message.sequence > last:
                     last = message.sequence
-                    _show(message.subject, message.body, show)
+                    if show is not None:
+                        show(_line(message))
             if follower.caught_up and not batch and (within is None or over):
                 return last > 0
             over = within is not None and not batch and await _ended(bus, key)
@@ -47,15 +48,22 @@ async def follow_log(bus: Bus, key: Key, within: float | None, show: Callable[[s
         await follower.stop()
 
 
-def _show(subject: str, body: bytes, show: Callable[[str], None] | None) -> None:
-    if show is None:
-        return
+def _line(message: Message) -> LogLine:
     try:
-        show(validate(LogLine, subject, body).line)
+        return validate(LogLine, message.subject, message.body)
     except InvalidRecord:
-        show("(a line that cannot be read)")
+        return LogLine(attempt=0, worker="", line="(a line that cannot be read)", at=message.at)
 
 
 async def _ended(bus: Bus, key: Key) -> bool:
-    version = await records.get(bus, subjects.BUILD_STATUS, key)
-    return version is not None and (not isinstance(version.record, BuildStatus) or version.record.terminal)
+    """Also where there is neither a status nor a request that could still get one."""
+    status = await records.get(bus, subjects.BUILD_STATUS, key)
+    if status is None:
+        return not await requested(bus, key)
+    return not isinstance(status.record, BuildStatus) or status.record.terminal
+
+
+async def requested(bus: Bus, key: Key) -> bool:
+    """Whether a build is known: its request may have been deleted since."""
+    kinds = (subjects.BUILD, subjects.BUILD_STATUS)
+    return bool(await records.load(bus, [kind.subject(*key) for kind in kinds]))

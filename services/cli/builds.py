@@ -11,15 +11,16 @@ import typer
 from ulid import ULID
 
 from services.cli import edit, names, sources
-from services.cli.build_log import follow_log
+from services.cli.build_log import follow_log, requested
 from services.cli.exits import Failed, Refused, TimedOut
-from services.cli.output import Format, Output, age, as_json, line, say, table
+from services.cli.output import Format, Output, age, as_json, as_json_line, line, say, table
 from services.cli.reading import one, several
 from services.cli.session import DEFAULT_DATA, Data, run
 from services.cli.world import following
 from shared import subjects
 from shared.errors import SteerError
 from shared.model.build import BuildRequest, BuildStatus
+from shared.model.live import LogLine
 from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.subjects import Key
@@ -102,7 +103,7 @@ async def _finished(bus: Bus, key: Key, within: float, output: Format) -> BuildS
     clock = asyncio.get_running_loop().time
     deadline = clock() + within
     try:
-        await follow_log(bus, key, within, say if output is Format.TEXT else None)
+        await follow_log(bus, key, within, (lambda each: say(each.line)) if output is Format.TEXT else None)
         async with following(bus, [subjects.BUILD_STATUS.subject(*key)]) as world:
 
             def ended() -> BuildStatus | None:
@@ -233,12 +234,21 @@ def logs_build(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the build has ended.")] = False,
     timeout: Timeout = 86_400,
     data: Data = DEFAULT_DATA,
+    output: Output = Format.TEXT,
 ) -> None:
     """Print what a build has put out, attempt by attempt."""
     key = names.key_of(subjects.BUILD, name)
 
+    def show(each: LogLine) -> None:
+        if output is Format.JSON:
+            as_json_line({"build": name, **each.model_dump(mode="json")})
+        else:
+            line(each.line)
+
     async def work(bus: Bus) -> None:
-        if not await follow_log(bus, key, timeout if follow else None, line):
+        if not await follow_log(bus, key, timeout if follow else None, show):
+            if not await requested(bus, key):
+                raise Failed(f"build {name}: there is none")
             say(f"build {name} has no log: it has not begun, or its lines are older than a week")
 
     run(work, data)

@@ -15,7 +15,7 @@ import typer
 
 from services.cli import names
 from services.cli.exits import Failed, Refused, TimedOut
-from services.cli.output import Format, as_json, line, say
+from services.cli.output import Format, Output, as_json, line, say
 from services.cli.session import DEFAULT_DATA, Data, run
 from services.cli.summary import summary
 from shared import subjects
@@ -53,6 +53,7 @@ def call(
     *,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1)] = 60,
     data: Data = DEFAULT_DATA,
+    output: Output = Format.TEXT,
 ) -> None:
     """Call a function, and print what it answers."""
     key = names.key_of(subjects.FUNCTION, function)
@@ -68,7 +69,10 @@ def call(
         status, answer = await asyncio.to_thread(_post, addresses, key[1], text.encode(), timeout)
         if status >= 400:
             raise Failed(f"{function}: answered {status}: {answer}")
-        line(answer) if answer else say(f"answered {status}, with nothing")
+        if output is Format.JSON:
+            as_json({"function": function, "status": status, "answer": _value(answer)})
+        else:
+            line(answer) if answer else say(f"answered {status}, with nothing")
 
     run(work, data)
 
@@ -176,6 +180,14 @@ def _check_json(text: str) -> None:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise Refused(f"{text}: not JSON: {error}") from None
+
+
+def _value(answer: str) -> Any:
+    """What a function has answered: JSON as such, anything else as text."""
+    try:
+        return orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return answer
 
 
 def _post(addresses: list[str], name: str, body: bytes, within: float) -> tuple[int, str]:

@@ -60,6 +60,7 @@ def render(
     admin: Annotated[str, typer.Option(help="Caddy's admin API.")] = "127.0.0.1:2019",
     socket: Annotated[str, typer.Option(help="HAProxy's statistics socket.")] = "",
     data: Data = DEFAULT_DATA,
+    output: Output = Format.TEXT,
 ) -> None:
     """Print the routes in force as a configuration of Caddy (JSON) or HAProxy. What it leaves out goes to the errors."""
     if https and format_ is Proxy.HAPROXY and not certificates:
@@ -69,7 +70,12 @@ def render(
         if address and not address.rpartition(":")[2].isdigit():
             raise Refused(f"--{option} {address!r}: not host:port")
     options = Options(http, https, certificates, internal, tuple(activator or ()), admin, socket)
-    rendered = FORMATS[format_.value](run(_version, data), options)
+    version = run(_version, data)
+    rendered = FORMATS[format_.value](version, options)
+    if output is Format.JSON:
+        said = {"format": format_.value, "version": version.number, "digest": version.digest}
+        as_json({**said, "configuration": rendered.body, "left_out": rendered.left_out})
+        return
     typer.echo(rendered.body, nl=False)
     for text in rendered.left_out:
         say(f"steer: not rendered: {text}", style="yellow")

@@ -132,6 +132,9 @@ async def test_steer_routes_renders_what_is_in_force(
     steer = Steer(server.url, tmp_path)
     rendered = await steer("routes", "render", "--format", kind, "--http", "127.0.0.1:8080")
     assert (rendered.code, rendered.err) == (0, "") and sign in rendered.out
+    told = (await steer("routes", "render", "--format", kind, "--http", "127.0.0.1:8080", "-o", "json")).json
+    assert (told["format"], told["configuration"]) == (kind, rendered.out)
+    assert (told["digest"], told["left_out"]) == (world.manifest.digest, [])
     listed = await steer("routes", "list")
     assert listed.code == 0 and SHOP in listed.out and "shop/web/production" in listed.out
     as_json = await steer("routes", "list", "-o", "json")

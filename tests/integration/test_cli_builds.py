@@ -1,6 +1,7 @@
 """`steer build` and its kin, against a builder and a worker on a real server."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -65,6 +66,10 @@ async def test_a_directory_becomes_an_image(builder: Running, steer: Steer, bus:
         assert again.code == 0 and "step 1: main.py" in again.err and "r:5000/shop/web@sha256:" in again.out
         log = await steer("logs", "build", made.json["build"], "-f")
         assert log.out.splitlines()[0] == "--- attempt 1 on w-0" and log.out.splitlines()[-1] == "--- succeeded"
+        told = await steer("logs", "build", made.json["build"], "-f", "-o", "json")
+        lines = [json.loads(text) for text in told.out.splitlines()]
+        assert [each["line"] for each in lines] == log.out.splitlines()
+        assert {(each["build"], each["attempt"], each["worker"]) for each in lines} == {(made.json["build"], 1, "w-0")}
         listed = await steer("builds", "shop")
         assert listed.out.count("succeeded") == 2
         workers = await steer("workers")
@@ -84,6 +89,15 @@ async def test_a_build_that_waits_says_for_what_and_can_be_taken_back(builder: R
     assert shown.json[0]["state"] == "canceled"
     empty = await steer("logs", "build", name)
     assert empty.code == 0 and "has no log" in empty.err
+
+
+@pytest.mark.parametrize("follow", [(), ("-f",)])
+async def test_a_build_that_was_never_asked_for_has_no_log_to_wait_for(
+    steer: Steer, bus: Bus, follow: tuple[str, ...]
+) -> None:
+    name = "shop/web/01arz3ndektsv4rrffq69g5fav"
+    result = await steer("logs", "build", name, *follow)
+    assert (result.code, result.out, result.err) == (1, "", f"steer: build {name}: there is none\n")
 
 
 async def test_a_build_that_fails_is_an_exit_code(builder: Running, steer: Steer, bus: Bus, tmp_path: Path) -> None:

@@ -183,6 +183,8 @@ async def test_the_command_calls_a_function_on_the_first_worker_that_answers(
     called = await steer("call", "shop/a", '{"n": 1}')
     assert (called.code, called.json) == (0, {"path": "/function/a", "got": '{"n": 1}'})
     assert (await steer("call", "shop/a", "-", stdin="[2]")).json["got"] == "[2]"
+    told = (await steer("call", "shop/a", "7", "-o", "json")).json
+    assert told == {"function": "shop/a", "status": 200, "answer": {"path": "/function/a", "got": "7"}}
     bad = await steer("call", "shop/bad")
     assert bad.code == 1 and "answered 500" in bad.err
     idle = await steer("call", "shop/idle")
