@@ -7,6 +7,7 @@ import pytest
 import typer.main
 
 from services.cli.__main__ import app
+from services.cli.output import Format
 
 
 def commands(group: Any, *path: str) -> Iterator[tuple[str, Any]]:
@@ -25,7 +26,7 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 def test_a_command_says_its_result_to_programs_too(name: str) -> None:
     (output,) = (each for each in COMMANDS[name].params if each.name == "output")
     assert set(output.opts) == {"--output", "-o"}
-    assert list(output.type.choices) == ["text", "json"]
+    assert output.default is Format.TEXT
 
 
 @pytest.mark.parametrize("name", COMMANDS)
