@@ -66,7 +66,7 @@ def _begin(draft: Draft, request: BuildRequest) -> None:
     draft.outcome = "queued"
     if request.canceled:
         draft.outcome = "canceled before it was queued"
-        status = status.model_copy(update={"state": "canceled", "deadline": None, "finished_at": now})
+        status = status.replaced(state="canceled", deadline=None, finished_at=now)
     elif state.get(subjects.BUILD_POOL, (request.pool,), BuildPool) is None:
         _no_pool(draft, request.pool)
     draft.change(subjects.BUILD_STATUS, key, status)
@@ -189,17 +189,17 @@ class _Build:
                 "deadline": self.now + timedelta(seconds=self.pool.queue_timeout_seconds),
                 "lost_on": (*status.lost_on, status.worker)[-self.pool.max_attempts :],
             }
-            self.draft.change(subjects.BUILD_STATUS, self.key, status.model_copy(update=update))
+            self.draft.change(subjects.BUILD_STATUS, self.key, status.replaced(**update))
             self._free_worker()
 
     def _stop(self, into: Stopping, reason: str) -> None:
         """Ask the worker to stop; it has one TTL to confirm."""
         self.draft.outcome = f"stopping: {reason}"
         update = {"stopping": into, "error": reason, "deadline": self.now + leases.ttl(self.pool)}
-        self.draft.change(subjects.BUILD_STATUS, self.key, self.status.model_copy(update=update))
+        self.draft.change(subjects.BUILD_STATUS, self.key, self.status.replaced(**update))
         order = self.state.get(subjects.BUILD_ORDER, self.place, BuildOrder)
         if order is not None and order.token == self.status.token:
-            self.draft.change(subjects.BUILD_ORDER, self.place, order.model_copy(update={"cancel": True}))
+            self.draft.change(subjects.BUILD_ORDER, self.place, order.replaced(cancel=True))
 
     def _end(self, into: BuildState, error: str, image: str = "", platforms: tuple[str, ...] | None = None) -> None:
         self.draft.outcome = f"{into}: {error}" if error else into
@@ -212,7 +212,7 @@ class _Build:
             "deadline": None,
             "stopping": "",
         }
-        self.draft.change(subjects.BUILD_STATUS, self.key, self.status.model_copy(update=update))
+        self.draft.change(subjects.BUILD_STATUS, self.key, self.status.replaced(**update))
         self.draft.end_notice("no_pool")
         if self.status.state == "running":
             self._free_worker()

@@ -56,7 +56,7 @@ def decide_lease(state: State, request: Request, now: datetime) -> Decision | No
         )
         return _decision("lease_request", key, Change(subjects.LEASE_REQUEST, key, joined))
     if standing.expires_at - now < patience / 2 and standing.expires_at < standing.deadline:
-        kept = standing.model_copy(update={"expires_at": min(standing.deadline, now + patience)})
+        kept = standing.replaced(expires_at=min(standing.deadline, now + patience))
         return _decision("lease_request", key, Change(subjects.LEASE_REQUEST, key, kept))
     return None
 
@@ -91,7 +91,7 @@ def decide_renew(state: State, request: Request, now: datetime) -> Decision | No
     lost = leases.lost(lease, worker, state.deleted(subjects.BUILD_WORKER, key), ends, now)
     if lost:
         raise SteerError(f"the lease of {leases.named(key)} has ended: {lost}")
-    renewed = lease.model_copy(update={"expires_at": now + leases.ttl(pool)})
+    renewed = lease.replaced(expires_at=now + leases.ttl(pool))
     return _decision("lease", key, Change(subjects.WORKER_LEASE, key, renewed))
 
 

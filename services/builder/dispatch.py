@@ -97,9 +97,9 @@ class Dispatch:
             "deadline": self._now + timedelta(seconds=self._pool.build_timeout_seconds),
             "served_at_sequence": sequence,
         }
-        draft.change(subjects.BUILD_STATUS, key, status.model_copy(update=update))
+        draft.change(subjects.BUILD_STATUS, key, status.replaced(**update))
         kept = {"build": "/".join(key), "cache_key": request.cache_key or chosen.facts.lease.cache_key}
-        draft.change(subjects.WORKER_LEASE, place, lease.model_copy(update=kept))
+        draft.change(subjects.WORKER_LEASE, place, lease.replaced(**kept))
         order = order_for(state.config, key, request, attempt, token, worker.created_at)
         draft.change(subjects.BUILD_ORDER, place, order)
         self._take(chosen, draft)
@@ -122,7 +122,7 @@ class Dispatch:
             "last_owner": owner,
             "served_at_sequence": sequence,
         }
-        draft.change(subjects.WORKER_LEASE, place, lease.model_copy(update=kept))
+        draft.change(subjects.WORKER_LEASE, place, lease.replaced(**kept))
         draft.change(subjects.LEASE_REQUEST, key, None)
         self._take(chosen, draft)
         return True

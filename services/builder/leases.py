@@ -13,12 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shared.errors import SteerError
+from shared.model.base import compact
 from shared.model.build import BuildPool
 from shared.model.build_worker import BuildWorker, LeaseRequest, WorkerLease
 from shared.subjects import Key
 
 AT_ONCE = timedelta(seconds=5)
 NONE_FREE = "no unleased worker was found"
+_NOBODYS = compact(WorkerLease())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def check_address(text: str) -> str:
 
 def released(lease: WorkerLease, pool: BuildPool, now: datetime) -> WorkerLease:
     """The worker is free, for as long as the pool keeps it; what it has in its cache, and who had it last, stays."""
-    return WorkerLease(
+    return _NOBODYS.replaced(
         idle_until=now + timedelta(seconds=pool.max_idle_seconds),
         cache_key=lease.cache_key,
         last_owner=lease.last_owner,
@@ -125,7 +127,7 @@ def released(lease: WorkerLease, pool: BuildPool, now: datetime) -> WorkerLease:
 
 def granted(owner: str, name: str, worker: BuildWorker, pool: BuildPool, token: str, now: datetime) -> WorkerLease:
     """The worker is this owner's until the TTL passes."""
-    return WorkerLease(
+    return _NOBODYS.replaced(
         owner=owner,
         token=token,
         leased_at=now,

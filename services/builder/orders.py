@@ -5,12 +5,16 @@ push   = <registry>/<project>/<app>:<build>, in lower case
 image  = <registry>/<project>/<app>@<digest>, or the pushed tag where images are loaded in place
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from services.builder.config import BuilderConfig
+from shared.model.base import compact
 from shared.model.build import BuildRequest, BuildStatus
 from shared.model.build_worker import BuildOrder, BuildReport
 from shared.subjects import Key
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ORDER = compact(BuildOrder(build="", attempt=0, token="", worker_created_at=_EPOCH, source_url="", push_reference=""))
 
 
 def repository(config: BuilderConfig, key: Key) -> str:
@@ -25,7 +29,7 @@ def order_for(
     config: BuilderConfig, key: Key, request: BuildRequest, attempt: int, token: str, worker_created_at: datetime
 ) -> BuildOrder:
     """What a worker must run."""
-    return BuildOrder(
+    return _ORDER.replaced(
         build="/".join(key),
         attempt=attempt,
         token=token,
