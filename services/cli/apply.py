@@ -10,11 +10,12 @@ import typer
 from services.cli import manifests, names, outcome
 from services.cli.exits import Refused
 from services.cli.manifests import Manifest
-from services.cli.output import Format, Output, as_json, line
+from services.cli.output import Format, Output, as_json, line, say
 from services.cli.session import DEFAULT_DATA, Data, run
 from services.cli.world import readable
 from shared import subjects
 from shared.errors import Conflict
+from shared.model.function import Function
 from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.runtime.follower import Message
@@ -112,6 +113,10 @@ def _place(manifest: Manifest) -> str:
 
 
 def _show(steps: Sequence[Step], output: Format, *, dry_run: bool) -> None:
+    for step in steps:
+        record = step.manifest.record
+        for text in record.scaling.unmet if isinstance(record, Function) else ():
+            say(f"{step.manifest.title}: {text}", "yellow")
     if output is Format.JSON:
         as_json([_plain(step, dry_run) for step in steps])
         return

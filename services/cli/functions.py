@@ -142,6 +142,8 @@ def _where(explained: Explained) -> str:
 def _show(explained: Explained) -> None:
     line(f"function {names.joined(explained.key)}", style="bold")
     line(f"  {summary(explained.function)}")
+    for text in explained.function.scaling.unmet:
+        line(f"  {text}", style="yellow")
     placement = explained.placement
     line(f"  {_where(explained)}", style="yellow" if placement is not None and placement.rejected else None)
     if explained.pool is not None:
@@ -165,6 +167,7 @@ def _plain(explained: Explained) -> dict[str, Any]:
     return {
         "function": names.joined(explained.key),
         "record": explained.function,
+        "unmet": explained.function.scaling.unmet,
         "placement": explained.placement,
         "pool": explained.pool,
         "workers": {worker: dict(members) for worker, members in explained.members.items()},

@@ -81,7 +81,12 @@ class Link(UserRecord):
 
 
 class FunctionScaling(UserRecord):
-    """0 replicas at most = no limit."""
+    """How many workers a function wants, and how long it stays without calls. 0 replicas at most = no limit.
+
+    A pool has one worker, which stays while the pool has members. So any `max_replicas` is kept, and `min_replicas` up
+    to 1; what is wanted beyond that is for a placement that runs several workers and puts idle ones to sleep: it is
+    validated and kept, and `unmet` says that it is not done.
+    """
 
     min_replicas: Annotated[int, Field(ge=0, le=15)] = 0
     max_replicas: Annotated[int, Field(ge=0, le=15)] = 0
@@ -92,6 +97,18 @@ class FunctionScaling(UserRecord):
         if 0 < self.max_replicas < self.min_replicas:
             raise ValueError(f"max_replicas ({self.max_replicas}) is below min_replicas ({self.min_replicas})")
         return self
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """What is wanted and not done, in sentences."""
+        told = []
+        if self.min_replicas > 1:
+            told.append(f"scaling.min_replicas is {self.min_replicas}, and a pool has one worker")
+        if self.idle_timeout_seconds:
+            told.append(
+                f"scaling.idle_timeout_seconds is {self.idle_timeout_seconds:g}, and the worker of a pool stays"
+            )
+        return tuple(told)
 
 
 def _unique(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:

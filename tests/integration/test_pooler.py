@@ -207,4 +207,9 @@ async def test_the_command_shows_pools_and_explains_functions(bus: Bus, settings
     assert "2 of 2 members" in (await steer("explain", "function", "shop/a")).out
     assert (await steer("explain", "function", "shop/c", "-o", "json")).json["placement"]["rejected"] is True
     assert (await steer("explain", "function", "shop/nobody")).code == 1
+    manifest = "kind: Function\nname: shop/d\nruntime: python\nhandler: m.h\nartifact: a\nscaling: {min_replicas: 2}\n"
+    applied = await steer("apply", "-f", "-", stdin=manifest)
+    assert applied.err == "Function shop/d: scaling.min_replicas is 2, and a pool has one worker\n"
+    assert "min_replicas is 2" in (await steer("explain", "function", "shop/d")).out
+    assert len((await steer("explain", "function", "shop/d", "-o", "json")).json["unmet"]) == 1
     assert (await steer("explain", "pool", "shop/c")).code == 2

@@ -7,7 +7,7 @@ import pytest
 
 from shared import codec, subjects
 from shared.errors import InvalidRecord
-from shared.model.function import MAX_ENV_BYTES, Function
+from shared.model.function import MAX_ENV_BYTES, Function, FunctionScaling
 from shared.model.pool import PoolingPolicy, Runtime
 from shared.subjects import Kind
 
@@ -120,6 +120,20 @@ def test_a_label_of_63_characters_and_the_outer_bounds_are_taken() -> None:
         scaling={"min_replicas": 15, "max_replicas": 0, "idle_timeout_seconds": 86_400},
     )
     assert isinstance(codec.decode(F, KEYS[F], json.dumps(value).encode()), Function)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "told"),
+    [
+        ({}, []),
+        ({"min_replicas": 1, "max_replicas": 1}, []),
+        ({"max_replicas": 15}, []),
+        ({"min_replicas": 2}, ["scaling.min_replicas is 2, and a pool has one worker"]),
+        ({"idle_timeout_seconds": 300.0}, ["scaling.idle_timeout_seconds is 300, and the worker of a pool stays"]),
+    ],
+)
+def test_what_one_worker_that_stays_does_not_give_is_told(scaling: dict[str, Any], told: list[str]) -> None:
+    assert list(FunctionScaling(**scaling).unmet) == told
 
 
 def test_an_empty_worker_is_none() -> None:
