@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from services.builder.__main__ import config_of
 from services.builder.service import service as builder
 from services.cli.exits import Failed, Refused
-from services.cli.log_reading import commits, whole_log, whole_since
+from services.cli.log_reading import Extent, commits, commits_in, extent, pieces
 from services.cli.output import Format, Output, as_json, line
 from services.cli.replaying import Replay, Replayed
 from services.cli.session import DEFAULT_DATA, URL_FILE, Data, run, settings_for
@@ -21,7 +22,8 @@ from services.pooler.service import service as pooler
 from services.routes.service import service as routes
 from services.scheduler.service import service as scheduler
 from shared.invariants.checks import Checks, every_check
-from shared.invariants.logged import Breach
+from shared.invariants.logged import Breach, Logged
+from shared.runtime.bus import Bus
 from shared.runtime.follower import Message
 from shared.runtime.settings import Settings
 from shared.service import Service
@@ -49,8 +51,17 @@ def command(
     chosen = [each for each in services(settings) if service in ("", each.name)]
     if not chosen:
         raise Refused(f"{service!r} is none of scheduler, pooler, builder, routes")
-    messages = [message for message in run(whole_log, data) if at is None or message.sequence <= at]
-    told = replay(chosen, messages, settings.window_seconds, verify=verify, last=last)
+
+    async def work(bus: Bus) -> Told:
+        upto = await extent(bus)
+        upto = replace(upto, last=min(upto.last, at or upto.last))
+        replaying = Replaying(chosen, upto.whole_since(settings.window_seconds), verify=verify, last=last)
+        async with aclosing(pieces(bus, upto)) as read, aclosing(commits_in(read)) as found:
+            async for commit in found:
+                replaying.take(commit)
+        return replaying.told
+
+    told = run(work, data)
     if output is Format.JSON:
         as_json(_as_values(told))
     else:
@@ -85,26 +96,36 @@ class Told:
         return [each for found in self.decisions.values() for each in found if each.differences]
 
 
-def replay(
-    chosen: Iterable[Service[Any]],
-    messages: Sequence[Message],
-    window_seconds: float,
-    *,
-    verify: bool = False,
-    last: int | None = None,
-) -> Told:
-    """Lead services through the log, all of its invariants with them."""
-    since = whole_since(messages, window_seconds)
-    replays = [Replay(each, since) for each in chosen]
-    checks = Checks(every_check() if verify else ())
-    told = Told(since, {each.service.name: deque(maxlen=last) for each in replays})
-    for commit in commits(messages):
-        for each in replays:
+class Replaying:
+    """Services that are led through the log, all of its invariants with them: `take` one commit after the other.
+
+    It keeps the states and what came of each decision, and none of the messages.
+    """
+
+    def __init__(
+        self, chosen: Iterable[Service[Any]], since: datetime | None, *, verify: bool = False, last: int | None = None
+    ) -> None:
+        self._replays = [Replay(each, since) for each in chosen]
+        self._checks = Checks(every_check()) if verify else None
+        self.told = Told(since, {each.service.name: deque(maxlen=last) for each in self._replays})
+
+    def take(self, commit: Sequence[Logged]) -> None:
+        told = self.told
+        for each in self._replays:
             told.decisions[each.service.name] += each.take(commit)
-        if verify:
-            broken = checks.take(commit)
-            told.breaches += broken if since is None or commit[-1].at >= since else []
-    return told
+        if self._checks is not None:
+            broken = self._checks.take(commit)
+            told.breaches += broken if told.since is None or commit[-1].at >= told.since else []
+
+
+def replay(
+    chosen: Iterable[Service[Any]], messages: Sequence[Message], window_seconds: float, *, verify: bool = False
+) -> Told:
+    """Lead services through a log that was read."""
+    replaying = Replaying(chosen, Extent.of(messages).whole_since(window_seconds), verify=verify)
+    for commit in commits(messages):
+        replaying.take(commit)
+    return replaying.told
 
 
 def _counts(found: Iterable[Replayed]) -> dict[str, int]:

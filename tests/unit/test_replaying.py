@@ -1,6 +1,6 @@
 """What simulated worlds have decided is decided again from their logs, and what was changed in a log is found."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from functools import cache
 
@@ -9,7 +9,7 @@ import pytest
 
 from services.builder.config import BuilderConfig
 from services.builder.service import service as builder
-from services.cli.log_reading import commits, whole_since
+from services.cli.log_reading import Extent, commits, commits_in
 from services.cli.replay import Told, replay
 from services.pooler.service import service as pooler
 from services.scheduler.service import service as scheduler
@@ -120,8 +120,8 @@ def test_what_was_decided_on_a_record_that_the_log_does_not_have_differs() -> No
 
 def test_what_is_older_than_the_window_of_a_trimmed_log_is_left_out() -> None:
     trimmed = log()[1:]
-    assert whole_since(log(), 60) is None
-    since = whole_since(trimmed, 60)
+    assert Extent.of(log()).whole_since(60) is None
+    since = Extent.of(trimmed).whole_since(60)
     assert since == trimmed[-1].at - timedelta(seconds=60)
     found = replay([scheduler()], trimmed, 60, verify=True)
     left_out = {each.differences is None for each in found.decisions["scheduler"]}
@@ -158,3 +158,13 @@ def test_the_messages_of_a_batch_are_one_commit_and_others_one_each() -> None:
     assert sum(sizes) == len(log())
     assert max(sizes) > 1
     assert sizes.count(1) > 10
+
+
+@pytest.mark.parametrize("size", [1, 7, 500])
+async def test_a_log_that_is_read_in_pieces_has_the_same_commits(size: int) -> None:
+    async def read() -> AsyncIterator[list[Message]]:
+        for start in range(0, len(log()), size):
+            yield list(log()[start : start + size])
+
+    found = [[each.sequence for each in commit] async for commit in commits_in(read())]
+    assert found == [[each.sequence for each in commit] for commit in commits(log())]
