@@ -7,6 +7,8 @@ the old ones of a promoted deployment within its drain window: the warm target o
 
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
+from typing import NamedTuple
 
 from services.scheduler import deployments, replace
 from services.scheduler.deployments import Rollout, Step
@@ -65,24 +67,20 @@ def _deployments(
     state: State, key: Key, spec: Environment, active: ActiveRelease, members: list[Replica], now: datetime
 ) -> list[Draft]:
     """A draft for every request that is not done with, the oldest first; only the newest goes on."""
-    entries = sorted((_requested_at(state, (*key, id)), id) for id in state.open_of.get(key, ()))
-    running = [id for _, id in entries if not _canceled(state, (*key, id))]
-    newest = running[-1] if running else ""
+    requests = _open_requests(state, key)
+    if not requests:
+        return []
+    newest = next((each.id for each in reversed(requests) if not each.request.canceled), "")
     wanted = effective_replicas(state, key, spec, serving_spec(state, key, spec, active))
     drafts = []
-    for sequence, id in entries:
+    for sequence, id, request, before in requests:
         draft = Draft(state, "deployment", (*key, id), now)
         drafts.append(draft)
-        before = state.get(subjects.DEPLOYMENT, (*key, id), Deployment)
-        request = state.get(subjects.DEPLOY, (*key, id), DeployRequest)
         if before is None and id <= active.request_floor:
             draft.notice("deploy_refused", "warning", f"request {id} is older than what was trimmed: it never starts")
             if draft.changes:
                 draft.wakes.append(now)  # a notice marks nothing, and the replicas are still to be looked at
             continue
-        if request is None:
-            assert before is not None
-            request = DeployRequest(version=before.version, canceled=True)
         if before is None:
             draft.because(sequence)
         record = before or deployments.begin(request, sequence, now)
@@ -94,17 +92,31 @@ def _deployments(
     return drafts
 
 
-def _requested_at(state: State, key: Key) -> int:
-    record = state.get(subjects.DEPLOYMENT, key, Deployment)
-    if record is not None:
-        return record.requested_at_sequence
-    version = state.tables[subjects.DEPLOY][key]
-    return version.restores or version.sequence
+class _Requested(NamedTuple):
+    """A request that is not done with, and what became of it. One that was deleted on its way counts as canceled."""
+
+    sequence: int
+    id: str
+    request: DeployRequest
+    deployment: Deployment | None
 
 
-def _canceled(state: State, key: Key) -> bool:
-    request = state.get(subjects.DEPLOY, key, DeployRequest)
-    return request is None or request.canceled
+def _open_requests(state: State, environment: Key) -> list[_Requested]:
+    """The oldest first."""
+    found = []
+    for id in state.open_of.get(environment, ()):
+        key = (*environment, id)
+        request = state.get(subjects.DEPLOY, key, DeployRequest)
+        deployment = state.get(subjects.DEPLOYMENT, key, Deployment)
+        if deployment is not None:
+            sequence = deployment.requested_at_sequence
+            request = request or DeployRequest(version=deployment.version, canceled=True)
+        else:
+            version = state.tables[subjects.DEPLOY][key]
+            sequence = version.restores or version.sequence
+        assert request is not None, "a request is open while there is one, or a deployment of it"
+        found.append(_Requested(sequence, id, request, deployment))
+    return sorted(found, key=itemgetter(0, 1))
 
 
 def _superseded(record: Deployment, newest: str) -> Step:
