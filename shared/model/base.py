@@ -39,7 +39,6 @@ _set_dict, _set_fields_set, _set_extra, _set_private = (
 )
 """What a model consists of, set past the model, which is frozen: by its slots, as setting by name takes twice as long."""
 
-
 M = TypeVar("M", bound=BaseModel)
 
 _INSTANCES_SEEN = 40
@@ -75,7 +74,7 @@ class _Value(BaseModel):
 
         Which fields were set is not kept: nothing asks for it.
         """
-        copy = self.__class__.__new__(self.__class__)
+        copy = object.__new__(self.__class__)
         values = self.__dict__.copy()
         values.update(changes)
         _set_dict(copy, values)
