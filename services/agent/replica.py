@@ -23,6 +23,7 @@ from services.agent.reconcile import ENDED
 from services.agent.volumes import Volumes
 from shared.model.assignment import InstanceState
 from shared.model.run import Healthcheck
+from shared.runtime import tasks
 
 log = structlog.get_logger(__name__)
 
@@ -91,10 +92,10 @@ class Replica:
         """Stop watching; its process goes on. A start that is under way is awaited, so that its pid is on record."""
         if self._life is not None:
             await self._begun.wait()
-        tasks = [task for task in (self._life, self._stopping) if task is not None]
-        for task in tasks:
+        under_way = [task for task in (self._life, self._stopping) if task is not None]
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _guard(self, work: Any) -> None:
         """A defect of one replica must not end the others."""
@@ -159,9 +160,7 @@ class Replica:
         try:
             ended = await self._around.driver.wait(handle)
         finally:
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            await tasks.end(*watching)
         self._end("failed", ended)
 
     async def _watch_members(self) -> None:

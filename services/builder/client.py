@@ -21,7 +21,7 @@ from ulid import ULID
 from services.builder import leases
 from shared import subjects
 from shared.errors import RequestRefused, SteerError, Unavailable
-from shared.runtime import records
+from shared.runtime import records, tasks
 from shared.runtime.bus import Bus
 
 log = structlog.get_logger(__name__)
@@ -102,8 +102,7 @@ class Pool:
         if held is None:
             raise RequestRefused(f"address {address} is not allocated to this client")
         leased, keeping = held
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        await tasks.end(keeping)  # once is not enough where an answer comes in that moment
         if leased.lost.is_set():
             raise LeaseLost(f"{leased.worker}: {leased.reason}")
         await self._insist("release", {"worker": leased.worker, "token": leased.token}, GIVE_BACK_SECONDS)

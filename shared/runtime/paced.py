@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from shared.runtime import tasks
+
 log = structlog.get_logger(__name__)
 
 
@@ -32,9 +34,7 @@ class Paced:
 
     async def stop(self) -> None:
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await tasks.end(task)
 
     async def _run(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""The builder, the reference worker, the scaler and the client on a real server, in this process."""
+"""The builder, the reference worker and the scaler on a real server, in this process."""
 
 import asyncio
 import sys
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from services.builder.client import LeaseLost, NoUnleasedWorkers, Pool, PoolClosed
 from services.builder.config import BuilderConfig
 from services.builder.scaler import Scaler, steps
 from services.builder.service import service
@@ -16,17 +15,17 @@ from services.builder.worker.template import parse
 from services.builder.worker.worker import Worker, WorkerConfig
 from shared import subjects
 from shared.codec import validate
-from shared.errors import ConfigurationError, RequestRefused
+from shared.errors import ConfigurationError
 from shared.model.build import BuildPool, BuildRequest, BuildStatus
-from shared.model.build_worker import BuildOrder, BuildReport, BuildWorker, WorkerConditions, WorkerLease, WorkerScale
+from shared.model.build_worker import BuildOrder, BuildReport, BuildWorker, WorkerScale
 from shared.model.live import LogLine
 from shared.runtime import records
 from shared.runtime.bus import Bus
 from shared.runtime.follower import Follower, Restarted
 from shared.subjects import Key
+from tests.integration.buildkitd import POOL, ready_worker
 from tests.integration.running import Running, Start, eventually
 
-POOL = "default"
 ECHO = f"{sys.executable} -c \"import os; print(1); print(os.environ['STEER_BUILD_SOURCE_URL'])\""
 
 
@@ -200,115 +199,6 @@ async def test_a_restart_of_the_builder_is_not_noticed(
         go_on.touch()
         done = await ended(bus, key)
     assert (done.state, done.attempt) == ("succeeded", 1)
-
-
-# -- the client ---------------------------------------------------------------------------------------------------------
-
-
-async def ready_worker(bus: Bus, ordinal: int = 0) -> None:
-    """A buildkitd that somebody else runs: it takes no orders."""
-    conditions = WorkerConditions(scheduled=True, initialized=True, containers_ready=True, ready=True)
-    record = BuildWorker.model_validate(
-        {
-            "ordinal": ordinal,
-            "phase": "running",
-            "conditions": conditions,
-            "created_at": "2030-01-01T00:00:00Z",
-            "takes_orders": False,
-        }
-    )
-    await records.put(bus, subjects.BUILD_WORKER, (POOL, f"w-{ordinal}"), record)
-
-
-async def holder(bus: Bus) -> str:
-    version = await records.get(bus, subjects.WORKER_LEASE, (POOL, "w-0"))
-    return version.record.owner if version is not None and isinstance(version.record, WorkerLease) else ""
-
-
-async def test_a_client_has_a_worker_for_the_time_of_a_block(builder: Running, bus: Bus) -> None:
-    pool = Pool(bus, POOL)
-    with pytest.raises(NoUnleasedWorkers):
-        await pool.get("a")
-    await ready_worker(bus)
-    async with pool.worker("a") as mine:
-        assert mine.address == "tcp://w-0:1234" and await holder(bus) == "a"
-        await _renewed(bus)
-    assert await holder(bus) == ""
-
-
-async def _renewed(bus: Bus) -> None:
-    first = await records.get(bus, subjects.WORKER_LEASE, (POOL, "w-0"))
-
-    async def again() -> bool:
-        last = await records.get(bus, subjects.WORKER_LEASE, (POOL, "w-0"))
-        return last is not None and first is not None and last.sequence > first.sequence
-
-    await eventually(again)
-
-
-async def test_a_client_that_waits_gets_the_worker_that_comes_up(builder: Running, bus: Bus) -> None:
-    pool = Pool(bus, POOL)
-    waiting = asyncio.create_task(pool.get("a", wait_seconds=60))
-
-    async def scaled() -> bool:
-        version = await records.get(bus, subjects.WORKER_SCALE, (POOL,))
-        return version is not None and isinstance(version.record, WorkerScale) and version.record.replicas == 1
-
-    await eventually(scaled)
-    await ready_worker(bus)
-    mine = await asyncio.wait_for(waiting, 60)
-    with pytest.raises(RequestRefused, match="tcp://other:1 is not allocated"):
-        await pool.release("tcp://other:1")
-    await pool.release(mine.address)
-    with pytest.raises(RequestRefused, match="not allocated"):
-        await pool.release(mine.address)
-    assert await holder(bus) == ""
-
-
-async def test_a_client_that_goes_away_leaves_the_queue(builder: Running, bus: Bus) -> None:
-    waiting = asyncio.create_task(Pool(bus, POOL).get("a", wait_seconds=60))
-    await eventually(lambda: len(builder.instance.world.state.indexes.line(POOL)) == 1)
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert len(builder.instance.world.state.indexes.line(POOL)) == 0
-
-
-async def test_a_closed_pool_gives_everything_back(builder: Running, bus: Bus) -> None:
-    pool = Pool(bus, POOL)
-    await ready_worker(bus)
-    await pool.get("a", wait_seconds=60)
-    waiting = asyncio.create_task(pool.get("b", wait_seconds=60))
-    await eventually(lambda: len(builder.instance.world.state.indexes.line(POOL)) == 1)
-    await pool.close()
-    with pytest.raises(PoolClosed):
-        await waiting
-    with pytest.raises(PoolClosed):
-        await pool.get("c")
-    assert await holder(bus) == ""
-
-
-async def test_a_client_learns_that_its_worker_is_gone(builder: Running, bus: Bus) -> None:
-    pool = Pool(bus, POOL)
-    await ready_worker(bus)
-    with pytest.raises(LeaseLost, match="default/w-0"):
-        async with pool.worker("a", wait_seconds=60) as mine:
-            await records.put(bus, subjects.BUILD_WORKER, (POOL, "w-0"), None)
-            await asyncio.wait_for(mine.lost.wait(), 60)
-
-
-async def test_a_client_does_not_notice_a_change_of_the_leader(builder: Running, start: Start, bus: Bus) -> None:
-    pool = Pool(bus, POOL)
-    await ready_worker(bus)
-    mine = await pool.get("a", wait_seconds=60)
-    waiting = asyncio.create_task(pool.get("b", wait_seconds=60))
-    await eventually(lambda: len(builder.instance.world.state.indexes.line(POOL)) == 1)
-    second = await start(service())
-    await builder.stop()
-    await eventually(lambda: second.leading)
-    await pool.release(mine.address)
-    theirs = await asyncio.wait_for(waiting, 60)
-    assert theirs.token != mine.token and await holder(bus) == "b"
-    await pool.close()
 
 
 # -- the scaler ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from shared import codec, subjects
 from shared.errors import Unavailable
 from shared.model.build_worker import BuildOrder
 from shared.model.live import LogLine
-from shared.runtime import messages
+from shared.runtime import messages, tasks
 from shared.runtime.bus import Bus
 from shared.subjects import Key
 
@@ -58,8 +58,7 @@ class Lines:
         return True
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await tasks.end(self._task)
 
     async def _send_all(self) -> None:
         while True:
