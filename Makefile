@@ -40,8 +40,9 @@ audit:
 		$(AUDIT)/bin/pip-audit --disable-pip --require-hashes -s osv --progress-spinner off -r requirements.lock; \
 	fi
 
+# All of it writes what came of it, too.
 bench: $(VENV)/.ready
-	$(BIN)/python -m bench $(if $(QUICK),--quick)
+	$(BIN)/python -m bench $(if $(QUICK),--quick,--report docs/performance.md)
 
 simulate: $(VENV)/.ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

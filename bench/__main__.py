@@ -30,7 +30,7 @@ from bench import (
     trace,
 )
 from bench.harness import Figure, Group, Options, Row
-from bench.report import table, write
+from bench.report import page, table, write
 from shared.runtime import logs
 from shared.runtime.settings import Settings
 
@@ -58,6 +58,7 @@ GROUPS: Mapping[str, Group] = {
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller and fewer, about two minutes, no verdict.")] = False,
     only: Annotated[list[str] | None, typer.Option("--only", help=f"One of {', '.join(GROUPS)}; repeatable.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write the table as Markdown, too.")] = None,
 ) -> None:
     """Measure Steersman on this machine."""
     unknown = [name for name in only or [] if name not in GROUPS]
@@ -73,6 +74,8 @@ def main(
         console.print(f"[dim]{name}: {monotonic() - begun:.0f} s[/]")
     console.print(table(rows, quick))
     write(RESULTS, rows)
+    if report is not None:
+        report.write_text(page(rows))
     missed = [row.figure for row in rows if isinstance(row, Figure) and row.met is False]
     if missed:
         console.print(f"[red]missed what must be reached:[/] {', '.join(missed)}")

@@ -8,7 +8,7 @@ import orjson
 from bench.fleet import SimulatedFleet
 from bench.harness import Figure, Unmeasured
 from bench.raw import Raw
-from bench.report import write
+from bench.report import page, write
 from shared import codec, subjects
 from shared.model.assignment import Assignment, Desired, Instance, WorkloadRef
 from shared.model.live import NodeSample
@@ -80,6 +80,14 @@ def test_the_file_has_the_fields_that_programs_read(tmp_path: Path) -> None:
     assert measured["met"] is True
     assert (unmeasured["value"], unmeasured["met"]) == (None, None)
     assert unmeasured["size"] == "not measured: there is no data"
+
+
+def test_the_page_has_a_line_for_each_row() -> None:
+    figure = Figure("speed", 3.0, "/s", "10 nodes", 1.0, 3.0, "≥ 2/s", aim="≥ 4/s", met=True, aim_met=False)
+    *_, head, _, measured, unmeasured = page([figure, Unmeasured("a trace", "there is no data")]).splitlines()
+    assert measured == "| speed<br>10 nodes | 3 /s | 1 /s | 3× | ≥ 2/s ✓ | ≥ 4/s ✗ |"
+    assert unmeasured.startswith("| a trace<br>not measured: there is no data |")
+    assert {line.count("|") for line in (head, measured, unmeasured)} == {7}
 
 
 def test_a_small_size_gives_no_verdict() -> None:
