@@ -204,6 +204,12 @@ def _whole(kind: Kind) -> re.Pattern[str]:
 
 
 _WHOLE = {kind.name: _whole(kind) for kind in KINDS}
+_SUBJECTS = {
+    kind.name: re.compile(
+        rf"{re.escape(kind.prefix)}\.{_WHOLE[kind.name].pattern}" if kind.tokens else re.escape(kind.prefix)
+    )
+    for kind in KINDS
+}
 
 
 def _kind_named(name: str) -> Kind:
@@ -223,7 +229,8 @@ def kind_of(subject: str) -> tuple[Kind, Key]:
 def parse(subject: str) -> tuple[Kind, Key]:
     """The kind and the key of a subject. Raises `InvalidSubject` where it is foreign or a token has not its form."""
     kind, key = kind_of(subject)
-    kind.check(key)
+    if _SUBJECTS[kind.name].fullmatch(subject) is None:
+        kind.check(key)  # says what is wrong
     return kind, key
 
 

@@ -39,9 +39,12 @@ def sync_contradicted(state: State, key: Key) -> None:
 
 
 def _contradiction(state: State, key: Key, release: Release) -> str:
-    found = digest(release)
+    found = ""
     for kind, name in sorted(state.history_of.get(key[:3], ()), key=lambda item: item[1]):
         record = state.get(kind, name, Deployment) if kind is subjects.DEPLOYMENT else None
-        if record is not None and record.version == key[3] and record.release_digest not in ("", found):
+        if record is None or record.version != key[3] or not record.release_digest:
+            continue
+        found = found or digest(release)
+        if record.release_digest != found:
             return f"a release is immutable: deployment {name[3]} has frozen another body; use a new version"
     return ""

@@ -1,6 +1,7 @@
 """`fold`: one version of one record into the state and its indexes, marking what has to be looked at."""
 
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import TypeVar
 
 from services.scheduler.immutable import sync_contradicted
@@ -26,6 +27,7 @@ _SCALING = frozenset({subjects.ENVIRONMENT, subjects.RELEASE, subjects.ACTIVE})
 LITTLE_HISTORY = 10
 """So few releases, requests and deployments in all are kept whatever they are."""
 _RETAINED = _HISTORY | {subjects.ACTIVE}
+_TEXTS = frozenset({subjects.DECISION, subjects.NOTICE})
 _OF_NODE = frozenset({subjects.NODE, subjects.NODE_STATUS, subjects.NODE_CONTROL})
 
 G = TypeVar("G", bound=Hashable)
@@ -34,18 +36,20 @@ E = TypeVar("E", bound=Hashable)
 
 def fold(state: State, version: Version) -> None:
     """Put one version of one record into the state. Total and idempotent; ignores what the scheduler does not read."""
-    table = state.tables.get(version.kind)
-    if table is None or (version.kind in (subjects.DECISION, subjects.NOTICE) and version.key[0] != SERVICE):
+    kind, key, sequence = version.kind, version.key, version.sequence
+    table = state.tables.get(kind)
+    if table is None or (kind in _TEXTS and key[0] != SERVICE):
         return
-    state.sequence = max(state.sequence, version.sequence)
-    old = table.get(version.key)
-    if old is not None and old.sequence >= version.sequence:
+    if sequence > state.sequence:  # noqa: PLR1730 - for every record, and max() is a call
+        state.sequence = sequence
+    old = table.get(key)
+    if old is not None and old.sequence >= sequence:
         return
-    if version.record is None and version.kind not in REMEMBERED:
-        table.pop(version.key, None)
+    if version.record is None and kind not in REMEMBERED:
+        table.pop(key, None)
     else:
-        table[version.key] = _kept(version)
-    index = _INDEX.get(version.kind)
+        table[key] = version if kind is not subjects.DEPLOYMENT else _kept(version)
+    index = _INDEX.get(kind)
     if index is not None:
         index(state, version, old)
 
@@ -60,7 +64,13 @@ def _kept(version: Version) -> Version:
 
 
 def target_of(ref: WorkloadRef) -> Target:
-    return (ref.kind, *ref.key.split("/"))
+    return _target(ref.kind, ref.key)
+
+
+@lru_cache(4096)
+def _target(kind: str, key: str) -> Target:
+    """The replicas of a workload, and what is heard of them, come close together in the log."""
+    return (kind, *key.split("/"))
 
 
 def _index_environment(state: State, version: Version, old: Version | None) -> None:

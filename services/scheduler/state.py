@@ -163,4 +163,7 @@ class State:
     def mark(self, target: Target) -> None:
         """It has to be looked at."""
         self.marks += 1
-        self.dirty[target] = self.marks
+        if target in self.dirty:
+            dict.__setitem__(self.dirty, target, self.marks)  # its place in the order stays
+        else:
+            self.dirty[target] = self.marks

@@ -7,10 +7,11 @@ nothing more to send, or when all that was in the stream at its begin has come.
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
 
 import nats.errors
 from nats.aio.subscription import Subscription
@@ -24,7 +25,6 @@ HEARTBEAT_SECONDS = 0.5
 INACTIVE_SECONDS = 30
 NANOS = 1_000_000_000
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -36,6 +36,9 @@ class Message(NamedTuple):
     at: datetime
     headers: Mapping[str, str] | None
     body: bytes
+
+
+_message = cast("Callable[[tuple[Any, ...]], Message]", partial(tuple.__new__, Message))  # at half of its cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,11 @@ class Reader(Protocol):
         """Something was lost."""
 
 
+def _time(nanoseconds: bytes) -> datetime:
+    """To the microsecond before, exactly: a float tells those of this century apart."""
+    return datetime.fromtimestamp(int(nanoseconds) // 1000 / 1_000_000, UTC)
+
+
 class Consumer:
     """One consumer on the server, made anew by each `begin`, and what was received from it."""
 
@@ -76,7 +84,7 @@ class Consumer:
         self._expected = 1
         self._target = 0
         self._current: object = None
-        self._inbox = ""
+        self._inbox = b""
         self.pending = b"0"
         self.subscription: Subscription | None = None
         self.begun = False
@@ -141,13 +149,8 @@ class Consumer:
 
     async def _subscribe(self, inbox: str) -> object:
         current = self._current = object()
-        self._inbox = inbox
-
-        def receive(subject: bytes, reply: bytes, body: bytes, headers: bytes) -> None:
-            if self._current is current:
-                self._receive(subject, reply, body, headers)
-
-        self.subscription = await self._bus.take(inbox, receive)
+        self._inbox = inbox.encode()
+        self.subscription = await self._bus.take(inbox, partial(self._receive, current))
         return current
 
     async def end(self) -> None:
@@ -156,9 +159,11 @@ class Consumer:
         if subscription is not None:
             await self._bus.leave(subscription)
 
-    def _receive(self, subject: bytes, reply: bytes, body: bytes, headers: bytes) -> None:
+    def _receive(self, current: object, subject: bytes, reply: bytes, body: bytes, headers: bytes) -> None:
+        if self._current is not current:
+            return  # the rest of a consumer that was given up
         self._heard = time.clock_gettime(_BOOT_CLOCK)
-        if subject == self._inbox.encode():  # any publisher can send a message that looks like a heartbeat otherwise
+        if subject == self._inbox:  # any publisher can send a message that looks like a heartbeat otherwise
             self._control(reply.decode(errors="surrogateescape"), parse(headers) if headers else {})
             return
         tokens = reply.split(b".")
@@ -169,9 +174,10 @@ class Consumer:
             return
         self._expected += 1
         pending = self.pending = tokens[at + 3]
-        when = _EPOCH + timedelta(microseconds=int(tokens[at + 2]) // 1000)
         name = subject.decode(errors="surrogateescape")
-        self._reader.put(Message(name, sequence, when, RawHeaders(headers) if headers else None, body))
+        self._reader.put(
+            _message((name, sequence, _time(tokens[at + 2]), RawHeaders(headers) if headers else None, body))
+        )
         if self._current is None:
             return  # the reader has had enough, and has dropped everything
         if self.caught_up:

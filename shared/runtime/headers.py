@@ -3,6 +3,7 @@
 Few messages of the log have a header that anybody asks for, and reading them all is a sixth of a load.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,11 @@ def parse(raw: bytes) -> dict[str, str]:
     """What stands behind the first line, which has the version, and a status where there is one."""
     lines = raw.decode(errors="replace").split("\r\n")[1:]
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name}
+
+
+def any_of(*names: str) -> re.Pattern[bytes]:
+    """What finds the line of a header with one of these names, or a longer one, in raw headers."""
+    return re.compile(b"\n(?:%b)" % "|".join(names).encode())
 
 
 class RawHeaders(Mapping[str, str]):
@@ -26,6 +32,10 @@ class RawHeaders(Mapping[str, str]):
         if self._read is None:
             self._read = parse(self._raw)
         return self._read
+
+    def lack(self, names: re.Pattern[bytes]) -> bool:
+        """Whether there is none of `any_of`."""
+        return names.search(self._raw) is None
 
     def __getitem__(self, name: str) -> str:
         if self._read is None and name.encode() not in self._raw:

@@ -28,7 +28,7 @@ class Parser(parser.Parser):
         """Take in what was received. Raises `ProtocolError` for what is no operation of the protocol."""
         self.nc._pings_outstanding = 0  # who sends is there, though its pong waits behind megabytes of a load
         chunk = bytes(self.buf) + data if self.buf else data
-        at = 0
+        at = taken = taken_bytes = 0
         while (end := chunk.find(_END, at)) >= 0:
             line = chunk[at:end].split(b" ")
             begin = end + 2
@@ -50,11 +50,13 @@ class Parser(parser.Parser):
             if taker is None:
                 await self.nc._process_msg(int(line[2]), line[1], reply, chunk[body:stop], chunk[begin:body] or None)
             else:
-                self.nc.stats["in_msgs"] += 1
-                self.nc.stats["in_bytes"] += stop - body
+                taken += 1
+                taken_bytes += stop - body
                 try:
                     taker(line[1], reply, chunk[body:stop], chunk[begin:body])
                 except Exception as error:  # a message that anyone may have sent must not end the reading of others
                     await self.nc._error_cb(error)
             at = stop + 2
+        self.nc.stats["in_msgs"] += taken
+        self.nc.stats["in_bytes"] += taken_bytes
         self.buf = bytearray(chunk[at:])

@@ -25,12 +25,11 @@ __all__ = ["read", "thin"]
 
 
 def read(kind: Kind, key: Key, body: bytes) -> BaseModel:
-    """As `codec.decode`, with its errors; equal parts of records are one object."""
+    """As `codec.decode` of a key that was checked, with its errors; equal parts of records are one object."""
     shape = shape_of(kind)
     if shape is not None and len(body) <= codec.MAX_BODY_BYTES:
         record = shape.read(body)
         if record is not None:
-            kind.check(key)
             return record
     record = codec.decode(kind, key, body)
     thin(record)

@@ -20,7 +20,7 @@ from shared.runtime.encode import Outgoing, is_tombstone
 from shared.runtime.follower import Message
 from shared.runtime.lease import monotonic
 from shared.runtime.quarantine import MAX_REJECTED_BODY_BYTES, is_well_formed, printable
-from shared.runtime.records import version_of
+from shared.runtime.records import is_plain, plain_version, version_of
 from shared.runtime.sequences import Sequences
 from shared.runtime.traces import Traces
 from shared.service import Service
@@ -100,7 +100,8 @@ class World:
         if not self.sequences.accept(subject, sequence):  # an own record, folded when it was acknowledged
             return
         try:
-            version = version_of(message)
+            plain = is_plain(message.headers)
+            version = plain_version(message) if plain else version_of(message)
             if version.kind in self._keeps and (reason := self.service.refuses(self.state, version)):
                 raise InvalidRecord(subject, (Problem("", reason),))
         except (InvalidRecord, InvalidSubject) as error:
@@ -110,7 +111,8 @@ class World:
             self.unreadable.pop(subject, None)
         if self.watched and sequence > self.watched.get(subject, sequence):
             self.corrected[subject] = None
-        self.traces.received(sequence, message.headers)
+        if not plain:
+            self.traces.received(sequence, message.headers)
         self.folded += 1
         if version.kind in self._reads:
             self.service.fold(self.state, version)

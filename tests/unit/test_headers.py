@@ -1,6 +1,6 @@
 """Headers that are read when somebody asks for one."""
 
-from shared.runtime.headers import RawHeaders
+from shared.runtime.headers import RawHeaders, any_of
 
 RAW = b"NATS/1.0\r\nSteer-Service: scheduler\r\nSteer-Restores: 0\r\nEmpty:\r\n\r\n"
 
@@ -19,3 +19,10 @@ def test_a_name_that_stands_in_a_value_is_no_header() -> None:
     headers = RawHeaders(b"NATS/1.0\r\nNote: Steer-Operation: delete\r\n\r\n")
     assert "Steer-Operation" not in headers
     assert headers.get("Steer-Operation", "none") == "none"
+
+
+def test_what_is_asked_for_among_others_is_found_by_the_beginning_of_a_line() -> None:
+    names = any_of("Steer-Operation", "Steer-Restores")
+    assert not RawHeaders(RAW).lack(names)
+    assert RawHeaders(RAW).lack(any_of("Steer-Operation", "traceparent"))
+    assert RawHeaders(b"NATS/1.0\r\nNote: Steer-Operation: delete\r\n\r\n").lack(names)
