@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+import shared.runtime  # noqa: F401 - first, for what its libraries then do not import
 from services.activator.run import Config, run_activator
 from shared.errors import ConfigurationError
 from shared.model.base import NAME_PATTERN

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+import shared.runtime  # noqa: F401 - first, for what its libraries then do not import
 from services.agent.config import PORT_RANGE, SNAPSHOT_COMMAND, AgentConfig
 from services.agent.run import run_agent
 from shared.errors import ConfigurationError

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+import shared.runtime  # noqa: F401 - first, for what its libraries then do not import
 from services.cli import (
     apply,
     builds,

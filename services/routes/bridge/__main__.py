@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+import shared.runtime  # noqa: F401 - first, for what its libraries then do not import
 from services.routes.bridge.bridge import Bridge, Proxy
 from services.routes.bridge.caddy import Caddy
 from services.routes.bridge.haproxy import HAProxy
