@@ -20,9 +20,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/steer demo
 
-# Many tests wait for processes most of their time, so there is one worker more than two cores have work for.
+# Many tests wait for processes most of their time, so there are two workers more than two cores have work for.
 test: $(VENV)/.ready
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 4 --dist worksteal
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
