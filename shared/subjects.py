@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from shared.errors import InvalidSubject
 from shared.model.base import NAME_PATTERN, ULID_PATTERN
@@ -96,8 +97,8 @@ class Kind:
 
     def check(self, key: Key) -> None:
         """Raise `InvalidSubject` where a token of the key has not its form, or there are too few or too many."""
-        tail = ".".join(key)
-        if _WHOLE[self.name].fullmatch(tail) and tail.count(".") == len(key) - 1:
+        subject = self.subject(*key)
+        if _form(self).fullmatch(subject) and subject.count(".") == self.prefix.count(".") + len(key):
             return
         if len(key) < len(self.tokens) or (len(key) > len(self.tokens) and not self.open_ended):
             raise InvalidSubject(
@@ -195,21 +196,13 @@ _BY_PREFIX: dict[Key, Kind] = {tuple(kind.prefix.split(".")): kind for kind in K
 ROUTE_KINDS: tuple[Kind, ...] = (ROUTE_HOST, ROUTE_L4, ROUTE_INTERNAL, ROUTE_FUNCTION)
 
 
-def _whole(kind: Kind) -> re.Pattern[str]:
-    """What all tokens of a well-formed key are, joined: one match says so, and `check` finds out what is wrong."""
+@cache
+def _form(kind: Kind) -> re.Pattern[str]:
+    """What a well-formed subject of the kind is: one match says so, and `check` finds out what is wrong."""
     forms = [_FORMS.get(token.partition(":")[2], (_NAME, ""))[0].pattern for token in kind.tokens]
     if kind.open_ended:
         forms[-1] = rf"{forms[-1]}(?:\.(?:{forms[-1]}))*"
-    return re.compile(r"\.".join(f"(?:{form})" for form in forms))
-
-
-_WHOLE = {kind.name: _whole(kind) for kind in KINDS}
-_SUBJECTS = {
-    kind.name: re.compile(
-        rf"{re.escape(kind.prefix)}\.{_WHOLE[kind.name].pattern}" if kind.tokens else re.escape(kind.prefix)
-    )
-    for kind in KINDS
-}
+    return re.compile(r"\.".join([re.escape(kind.prefix), *(f"(?:{form})" for form in forms)]))
 
 
 def _kind_named(name: str) -> Kind:
@@ -229,7 +222,7 @@ def kind_of(subject: str) -> tuple[Kind, Key]:
 def parse(subject: str) -> tuple[Kind, Key]:
     """The kind and the key of a subject. Raises `InvalidSubject` where it is foreign or a token has not its form."""
     kind, key = kind_of(subject)
-    if _SUBJECTS[kind.name].fullmatch(subject) is None:
+    if _form(kind).fullmatch(subject) is None:
         kind.check(key)  # says what is wrong
     return kind, key
 

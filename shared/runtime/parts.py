@@ -8,12 +8,11 @@ of an assignment, and most of the memory that it holds. It is looked up among th
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from shared import codec, subjects
 from shared.errors import InvalidRecord
 from shared.model.assignment import Assignment, Instance, WorkloadRef
-from shared.model.deployment import ActiveRelease
 from shared.model.environment import Environment, ServiceSpec
 from shared.model.release import DeployRequest, Release
 from shared.model.run import RunSpec
@@ -26,12 +25,16 @@ __all__ = ["read", "thin"]
 
 def read(kind: Kind, key: Key, body: bytes) -> BaseModel:
     """As `codec.decode` of a key that was checked, with its errors; equal parts of records are one object."""
+    if len(body) > codec.MAX_BODY_BYTES:
+        return codec.decode(kind, key, body)
     shape = shape_of(kind)
-    if shape is not None and len(body) <= codec.MAX_BODY_BYTES:
-        record = shape.read(body)
-        if record is not None:
-            return record
-    record = codec.decode(kind, key, body)
+    read = shape.read(body) if shape is not None else None
+    if read is not None:
+        return read
+    try:
+        record: BaseModel = codec.MODELS[kind].__pydantic_validator__.validate_json(body)
+    except ValidationError:
+        return codec.decode(kind, key, body)  # says what is wrong with it
     thin(record)
     if shape is not None:
         share(record)
@@ -120,15 +123,6 @@ def _deploy() -> Shape:
     return Shape(DeployRequest, Segment(DeployRequest, "version", "rollback", "canceled"))
 
 
-def _active() -> Shape:
-    return Shape(
-        ActiveRelease,
-        Row(ActiveRelease, version=TEXT, previous=TEXT, deployment=TEXT, image=TEXT),
-        Segment(ActiveRelease, "platforms"),
-        Row(ActiveRelease, route_generation=NUMBER, request_floor=TEXT),
-    )
-
-
 def _service_spec() -> Shape:
     return Shape(
         ServiceSpec,
@@ -154,7 +148,6 @@ _SHAPES: Mapping[Kind, Callable[[], Shape]] = {
     subjects.ENVIRONMENT: _environment,
     subjects.RELEASE: _release,
     subjects.DEPLOY: _deploy,
-    subjects.ACTIVE: _active,
 }
 _PART_SHAPES: Mapping[type[BaseModel], Callable[[], Shape]] = {
     ServiceSpec: _service_spec,
