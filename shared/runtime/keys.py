@@ -14,6 +14,9 @@ from shared.subjects import Key, Kind
 MOST_TOKENS = 16_384
 """So many of a form are remembered; then they are forgotten. What names the same comes close together in the log."""
 
+_BEHIND_THE_FIRST = subjects.FLEET.prefix.index(".") + 1
+"""All subjects begin with one and the same token."""
+
 Tokens = dict[str, str]
 
 _forms: dict[str, Tokens] = {}
@@ -21,7 +24,7 @@ _forms: dict[str, Tokens] = {}
 
 def parse(subject: str) -> tuple[Kind, Key]:
     """Raises `InvalidSubject` where the subject is foreign or a token has not its form."""
-    at = subject.find(".", len("steer."))
+    at = subject.find(".", _BEHIND_THE_FIRST)
     known = _fixed().get(subject[:at]) if at > 0 else None
     if known is not None:
         kind, forms = known
