@@ -10,15 +10,16 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from sys import intern
 from typing import Any, cast
 
 import nats.errors
 import orjson
 from pydantic import BaseModel
 
-from shared import codec
+from shared import codec, subjects
 from shared.errors import Conflict, InvalidRecord, InvalidSubject, RequestRefused, SteerError, Unavailable
-from shared.runtime import keys, parts
+from shared.runtime import parts
 from shared.runtime.bus import Bus
 from shared.runtime.encode import EXPECTED, OPERATION, RESTORES, is_tombstone, restores_in
 from shared.runtime.follower import Follower, Message, Restarted
@@ -44,10 +45,15 @@ def version_of(message: Message) -> Version:
     """The version that a message carries. Raises `InvalidRecord` or `InvalidSubject`."""
     if is_plain(message.headers):
         return plain_version(message)
-    kind, key = keys.parse(message.subject)
+    kind, key = _key_of(message.subject)
     record = None if is_tombstone(message.headers) else parts.read(kind, key, message.body)
     restores = restores_in(message.headers, message.sequence)
     return Version(kind, key, message.sequence, record, message.at, restores)
+
+
+def _key_of(subject: str) -> tuple[Kind, Key]:
+    kind, key = subjects.parse(subject)
+    return kind, tuple(map(intern, key))  # a node or an app is in the keys of many records
 
 
 def is_plain(headers: Mapping[str, str] | None) -> bool:
@@ -57,7 +63,7 @@ def is_plain(headers: Mapping[str, str] | None) -> bool:
 
 def plain_version(message: Message) -> Version:
     """`version_of` a message that is plain."""
-    kind, key = keys.parse(message.subject)
+    kind, key = _key_of(message.subject)
     record = parts.read(kind, key, message.body)
     return _version((kind, key, message.sequence, record, message.at, 0))
 
