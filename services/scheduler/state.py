@@ -41,6 +41,7 @@ REMEMBERED = frozenset({subjects.ENVIRONMENT, subjects.NODE, subjects.POOL})
 """Kinds whose tombstone says something: no record at all means hold, only a tombstone tears down."""
 
 M = TypeVar("M", bound=BaseModel)
+_mark_again = dict.__setitem__
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,6 @@ class State:
         """It has to be looked at."""
         self.marks += 1
         if target in self.dirty:
-            dict.__setitem__(self.dirty, target, self.marks)  # its place in the order stays
+            _mark_again(self.dirty, target, self.marks)  # its place in the order stays
         else:
             self.dirty[target] = self.marks

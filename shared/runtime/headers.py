@@ -22,23 +22,19 @@ def any_of(*names: str) -> re.Pattern[bytes]:
 class RawHeaders(Mapping[str, str]):
     """Read when somebody asks for one that may be among them."""
 
-    __slots__ = ("_raw", "_read")
+    __slots__ = ("_read", "raw")
 
     def __init__(self, raw: bytes) -> None:
-        self._raw = raw
+        self.raw = raw
         self._read: dict[str, str] | None = None
 
     def _parsed(self) -> dict[str, str]:
         if self._read is None:
-            self._read = parse(self._raw)
+            self._read = parse(self.raw)
         return self._read
 
-    def lack(self, names: re.Pattern[bytes]) -> bool:
-        """Whether there is none of `any_of`."""
-        return names.search(self._raw) is None
-
     def __getitem__(self, name: str) -> str:
-        if self._read is None and name.encode() not in self._raw:
+        if self._read is None and name.encode() not in self.raw:
             raise KeyError(name)
         return self._parsed()[name]
 
@@ -46,7 +42,7 @@ class RawHeaders(Mapping[str, str]):
         return isinstance(name, str) and self.get(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        if self._read is None and name.encode() not in self._raw:
+        if self._read is None and name.encode() not in self.raw:
             return default
         return self._parsed().get(name, default)
 

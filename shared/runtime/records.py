@@ -37,7 +37,7 @@ ATTEMPTS = 6
 ATTEMPT_SECONDS = 2.0
 PAUSE_SECONDS = 0.25
 
-_MEANT = any_of(OPERATION, RESTORES, TRACEPARENT)
+_meant = any_of(OPERATION, RESTORES, TRACEPARENT).search
 _version = cast("Callable[[tuple[Any, ...]], Version]", partial(tuple.__new__, Version))  # at half of its cost
 
 
@@ -58,7 +58,7 @@ def _key_of(subject: str) -> tuple[Kind, Key]:
 
 def is_plain(headers: Mapping[str, str] | None) -> bool:
     """Whether a message is a record and nothing else: no tombstone, no answer, of no trace. Nearly all are."""
-    return headers is None or (type(headers) is RawHeaders and headers.lack(_MEANT))
+    return headers is None or (type(headers) is RawHeaders and _meant(headers.raw) is None)
 
 
 def plain_version(message: Message) -> Version:

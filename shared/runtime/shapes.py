@@ -25,7 +25,7 @@ from typing import Any, Protocol, cast
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 
 from shared.model.base import compact
-from shared.runtime.thin import NOTHING_GIVEN, share, thin
+from shared.runtime.thin import NOTHING_GIVEN, share, thin_inside
 
 MOST_REMEMBERED = 4096
 """So many texts of a piece are remembered; then they are forgotten. What is equal comes close together in the log."""
@@ -148,7 +148,7 @@ class Segment:
             record = self._validator.validate_json(b"{%b}" % text)
         except ValidationError:
             return None
-        thin(record)
+        thin_inside(record)
         if self._remembered:
             share(record)
             _remember(self._known, text, record.__dict__)
@@ -200,10 +200,8 @@ class Pieces:
     def read(self, body: bytes, start: int, end: int, into: Values) -> bool:
         for read, mark, others in self._pieces:
             at = body.find(mark, start, end)
-            for other in others:
-                if at >= 0:
-                    break
-                at = body.find(other, start, end)
+            if at < 0 and others:
+                at = next((found for other in others if (found := body.find(other, start, end)) >= 0), -1)
             if at < 0 or not read(body, start, at, into):
                 return False
             start = at + 1

@@ -40,6 +40,11 @@ def thin(record: BaseModel) -> None:
     """Make a record and those in it compact, and take the set of given fields from them."""
     _set_given(record, NOTHING_GIVEN)
     compact(record)
+    thin_inside(record)
+
+
+def thin_inside(record: BaseModel) -> None:
+    """The same with what is in a record, and not with itself."""
     values = record.__dict__
     mappings, nesting = _inside(record.__class__)
     for field in mappings:
