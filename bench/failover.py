@@ -27,7 +27,7 @@ CLEAN_SECONDS = 0.1
 
 
 def run(options: Options) -> Iterable[Row]:
-    nodes, assignments = options.size(5000, 500), options.size(100_000, 5000)
+    nodes, assignments = options.size(5000, 300), options.size(100_000, 3000)
     ttl = Settings().lease_ttl_seconds
     size = f"{nodes:,} nodes, {assignments:,} assignments"
     killed, stopped = uvloop.run(_measure(nodes, assignments, options.runs))

@@ -2,7 +2,7 @@
 
 Routes is a process of its own; the follower is `follow_routes` as a proxy uses it, with its acknowledgements. The sizes
 are measured in turn, on servers of their own that are there at the same time, so that what the machine does besides hits
-each of them. A turn ends when the whole snapshot of its routes is written, so that none is written in another's turn.
+each of them. A turn begins when the whole snapshot of the others' routes is written, so that none is written in it.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ from shared.runtime.follow import RouteVersion, follow_routes
 
 APART_SECONDS = 0.1
 BASELINE_HOSTS = 100
+SAMPLES, FEW = 200, 40
+"""Changes in a turn; few of them where only the median counts."""
 WARM_UP = 5
 PATIENCE_SECONDS = 60
 
@@ -47,6 +49,8 @@ class Followed:
             took = await self.change()
             self.samples.append(took)
             await asyncio.sleep(max(0.0, APART_SECONDS - took))
+
+    async def rested(self) -> None:
         await self.on.until(self.written, "the route snapshot is not written")
 
     async def written(self) -> bool:
@@ -104,8 +108,10 @@ async def _worlds(sizes: list[int], options: Options) -> dict[int, Followed]:
                 await world.measure(WARM_UP)
                 world.samples.clear()
             for _ in range(options.runs):
-                for world in worlds.values():
-                    await world.measure(options.size(200, 10))
+                for hosts, world in worlds.items():
+                    await asyncio.gather(*(each.rested() for each in worlds.values()))
+                    count = SAMPLES if hosts in (BASELINE_HOSTS, max(sizes)) else FEW
+                    await world.measure(options.size(count, 10))
         return worlds
 
 

@@ -1,7 +1,7 @@
 """What it costs the services to listen to a fleet at rest: a share of one core each, and no record.
 
-`bench.fleet` sends the heartbeats of all nodes through the real bus at the interval that the scheduler has set. Once the
-nodes run nothing, and once they send what each of their replicas uses as well.
+`bench.fleet` sends the heartbeats of all nodes through the real bus at the interval that the scheduler has set. Here the
+nodes run nothing. `bench.memory` goes on with nodes that send what each of their replicas uses as well.
 """
 
 import asyncio
@@ -11,14 +11,15 @@ from dataclasses import dataclass
 import uvloop
 
 from bench.harness import Figure, Options, Row, growth
+from bench.process import Process
+from bench.processes import Stage
 from bench.raw import Raw
-from bench.resting import domains, resting
+from bench.resting import QUIET_SECONDS, resting
 from bench.settled import settled
 from shared import subjects
 
 MOST_PERCENT = 10.0
-NODES, REPLICAS, HOSTS = 5000, 100_000, 10_000
-PLAIN_SECONDS, FULL_SECONDS = 20, 600
+NODES, SECONDS = 5000, 20
 HEARD_SECONDS = 12
 """Let the first round of heartbeats pass: it wakes every node that has just been loaded."""
 
@@ -37,20 +38,18 @@ class Rest:
 
 
 def run(options: Options) -> Iterable[Row]:
-    nodes, seconds = options.size(NODES, NODES // 10), options.size(PLAIN_SECONDS, 5)
-    plain = uvloop.run(_rest(settled(nodes, 0).log, seconds, options.size(HEARD_SECONDS, 3)))
-    yield from _rows(plain, f"{nodes:,} nodes, {plain.heartbeats_per_second:.0f} heartbeats/s, {seconds} s")
+    nodes, seconds = options.size(NODES, NODES // 10), options.size(SECONDS, 5)
+    plain = uvloop.run(_rest(settled(nodes, 0).log, seconds, options))
+    yield from rows(plain, f"{nodes:,} nodes", seconds)
     if options.quick:
         return
-    small = uvloop.run(_rest(settled(NODES // 10, 0).log, seconds))
+    small = uvloop.run(_rest(settled(NODES // 10, 0).log, seconds, options))
     size = f"{NODES:,} nodes, {seconds} s"
     yield growth("idle, scheduler, one heartbeat", plain.each("scheduler"), small.each("scheduler"), size)
-    full = uvloop.run(_rest([*settled(NODES, REPLICAS).log, *domains(HOSTS)], FULL_SECONDS))
-    world = f"{NODES:,} nodes with {REPLICAS:,} replicas and {HOSTS:,} hosts"
-    yield from _rows(full, f"{world}, {full.heartbeats_per_second:.0f} heartbeats/s, {FULL_SECONDS} s")
 
 
-def _rows(rest: Rest, size: str) -> Iterator[Row]:
+def rows(rest: Rest, world: str, seconds: float) -> Iterator[Row]:
+    size = f"{world}, {rest.heartbeats_per_second:.0f} heartbeats/s, {seconds:.0f} s"
     for name, percent in rest.percent.items():
         yield Figure(
             f"idle, {name}: share of a core", percent, "%", size, target=f"≤ {MOST_PERCENT:g} %",
@@ -59,20 +58,25 @@ def _rows(rest: Rest, size: str) -> Iterator[Row]:
     yield Figure("idle: records written", rest.written, "", size, target="0", met=rest.written == 0)
 
 
-async def _rest(log: Iterable[Raw], seconds: float, heard_seconds: float = HEARD_SECONDS) -> Rest:
-    async with resting(log) as (on, services):
-        heard = 0
+async def _rest(log: Iterable[Raw], seconds: float, options: Options) -> Rest:
+    async with resting(log, options.size(QUIET_SECONDS, 1)) as (on, services):
+        await asyncio.sleep(options.size(HEARD_SECONDS, 3))
+        return await rest(on, services, seconds)
 
-        def hear(subject: bytes, reply: bytes, body: bytes, headers: bytes) -> None:
-            nonlocal heard
-            heard += 1
 
-        await on.bus.take(subjects.live_filter("node"), hear)
-        await asyncio.sleep(heard_seconds)
-        written, heard = await on.last_sequence(), 0
-        before = {name: process.cpu_seconds() for name, process in services.items()}
-        await asyncio.sleep(seconds)
-        for process in services.values():
-            process.check()
-        percent = {name: 100 * (process.cpu_seconds() - before[name]) / seconds for name, process in services.items()}
-        return Rest(percent, heard / seconds, await on.last_sequence() - written)
+async def rest(on: Stage, services: Mapping[str, Process], seconds: float) -> Rest:
+    """Look at services that have heard every node."""
+    heard = 0
+
+    def hear(subject: bytes, reply: bytes, body: bytes, headers: bytes) -> None:
+        nonlocal heard
+        heard += 1
+
+    await on.bus.take(subjects.live_filter("node"), hear)
+    written, heard = await on.last_sequence(), 0
+    before = {name: process.cpu_seconds() for name, process in services.items()}
+    await asyncio.sleep(seconds)
+    for process in services.values():
+        process.check()
+    percent = {name: 100 * (process.cpu_seconds() - before[name]) / seconds for name, process in services.items()}
+    return Rest(percent, heard / seconds, await on.last_sequence() - written)

@@ -2,7 +2,8 @@
 
 All four run as processes of their own, and have heard the heartbeats of all nodes, with what each replica uses. Of that
 world pooler and builder read little, so each has a second row with functions and builds. What one record takes is what
-exceeds the same process on an empty log.
+exceeds the same process on an empty log. At full size the same processes then stay for ten minutes: what it costs them
+to listen (`bench.idle`).
 """
 
 import asyncio
@@ -12,10 +13,11 @@ from typing import Any
 
 import uvloop
 
+from bench import idle
 from bench.harness import Figure, Options, Row, growth
 from bench.processes import Stage, stage
 from bench.raw import BatchWriter, Raw, raw
-from bench.resting import SERVICES, domains, resting
+from bench.resting import QUIET_SECONDS, SERVICES, domains, resting
 from bench.settled import settled
 from services.builder.service import service as builder
 from services.pooler.service import service as pooler
@@ -33,6 +35,7 @@ from shared.service import Service
 MOST_MB, AIM_MB = 500, 250
 HEARD_SECONDS = 22
 """Two of the longest intervals between the heartbeats of one node."""
+IDLE_SECONDS = 600
 MEGABYTE = 1_000_000
 NAMESPACES, LIMIT = 100, 16
 VALUES: Mapping[str, Service[Any]] = {
@@ -49,12 +52,18 @@ class Held:
     record_mb: float
 
 
+Resting = tuple[Mapping[str, Held], idle.Rest | None]
+"""What each service holds, and what it costs it to listen, where that was asked for."""
+
+
 def run(options: Options) -> Iterable[Row]:
-    nodes, replicas, hosts = options.size(5000, 500), options.size(100_000, 5000), options.size(10_000, 500)
-    full = _world(nodes, replicas, hosts, options)
+    nodes, replicas, hosts = options.size(5000, 300), options.size(100_000, 3000), options.size(10_000, 300)
+    full, rest = _world(nodes, replicas, hosts, options, options.size(IDLE_SECONDS, 0))
     size = f"{nodes:,} nodes, {replicas:,} assignments, {hosts:,} hosts"
     for name in SERVICES:
         yield _row(name, full[name], size)
+    if rest is not None:
+        yield from idle.rows(rest, size, IDLE_SECONDS)
     functions, builds = options.size(100_000, 2000), options.size(10_000, 200)
     others = uvloop.run(_others(functions, builds, options.size(3, 1)))
     theirs = f"{functions:,} functions, {builds:,} queued builds"
@@ -62,8 +71,8 @@ def run(options: Options) -> Iterable[Row]:
         yield _row(name, others[name], theirs)
     if options.quick:
         return
-    empty = uvloop.run(_resting([], 0))
-    small = _world(nodes // 10, replicas // 10, hosts // 10, options)
+    empty, _ = uvloop.run(_resting([], options, 0))
+    small, _ = _world(nodes // 10, replicas // 10, hosts // 10, options, 0)
     small_others = uvloop.run(_others(functions // 10, builds // 10, 3))
     for name in ("scheduler", "routes"):
         yield _growth(name, full, small, empty, size)
@@ -71,9 +80,9 @@ def run(options: Options) -> Iterable[Row]:
         yield _growth(name, others, small_others, empty, theirs)
 
 
-def _world(nodes: int, replicas: int, hosts: int, options: Options) -> Mapping[str, Held]:
+def _world(nodes: int, replicas: int, hosts: int, options: Options, idle_seconds: float) -> Resting:
     log = [*settled(nodes, replicas).log, *domains(hosts)]
-    return uvloop.run(_resting(log, options.size(HEARD_SECONDS, 1)))
+    return uvloop.run(_resting(log, options, options.size(HEARD_SECONDS, 1), idle_seconds))
 
 
 def _row(name: str, held: Held, size: str) -> Figure:
@@ -92,16 +101,18 @@ def _growth(
     return growth(f"memory of the {name}, one record", each[0], each[1], size)
 
 
-async def _resting(log: Iterable[Raw], heard_seconds: float) -> Mapping[str, Held]:
-    async with resting(log) as (on, services):
+async def _resting(log: Iterable[Raw], options: Options, heard_seconds: float, idle_seconds: float = 0) -> Resting:
+    async with resting(log, options.size(QUIET_SECONDS, 1)) as (on, services):
         await asyncio.sleep(heard_seconds)
-        return {name: await _held(on, name, process.resident_mb()) for name, process in services.items()}
+        resident = {name: process.resident_mb() for name, process in services.items()}
+        rest = await idle.rest(on, services, idle_seconds) if idle_seconds else None
+        return {name: await _held(on, name, megabytes) for name, megabytes in resident.items()}, rest
 
 
 async def _others(function_count: int, build_count: int, quiet_seconds: float) -> Mapping[str, Held]:
     async with stage() as on:
         await BatchWriter(on.bus).write([*_functions(function_count), *_builds(build_count)])
-        services = {name: await on.service(name) for name in ("pooler", "builder")}
+        services = await on.services("pooler", "builder")
         await on.quiet(quiet_seconds)
         return {name: await _held(on, name, process.resident_mb()) for name, process in services.items()}
 

@@ -54,6 +54,10 @@ class Stage:
         await self.led_by(process, name=name)
         return process
 
+    async def services(self, *names: str) -> dict[str, Process]:
+        """Start these side by side, and wait until each leads."""
+        return dict(zip(names, await asyncio.gather(*map(self.service, names)), strict=True))
+
     async def led_by(self, *processes: Process, name: str = "scheduler") -> Process:
         """Wait until the newest term of the service is that of one of the processes: this one."""
         found: list[Process] = []
@@ -86,10 +90,11 @@ class Stage:
 
     async def quiet(self, seconds: float = 1.0) -> int:
         """Wait until nothing has been written for so long; the end of the log."""
-        last = -1
-        while last != (now := await self.last_sequence()):
-            last = now
-            await asyncio.sleep(seconds)
+        last, since = await self.last_sequence(), monotonic()
+        while monotonic() < since + seconds:
+            await asyncio.sleep(seconds / 20)
+            if last != (now := await self.last_sequence()):
+                last, since = now, monotonic()
         return last
 
     def beat(self, nodes: list[str]) -> None:

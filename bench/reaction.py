@@ -32,7 +32,7 @@ Latencies = tuple[float, float]
 
 
 def run(options: Options) -> Iterable[Row]:
-    node_count, count = options.size(5000, 500), options.size(100_000, 10_000)
+    node_count, count = options.size(5000, 500), options.size(100_000, 5000)
     full = settled(node_count, count)
     p50, p99 = uvloop.run(_scheduler(full, options))
     tenth_p50, _ = uvloop.run(_scheduler(settled(node_count // 10, count // 10), options))
@@ -74,7 +74,7 @@ async def _runs(on: Stage, history: History, options: Options) -> Latencies:
     await follower.start()
     victims = victims_of(history)
     results: list[Latencies] = []
-    per_run = options.size(SAMPLES, 60)
+    per_run = options.size(SAMPLES, 50)
     for _ in range(WARM_UP):
         await die(on, follower, *victims.pop())
     for _ in range(options.runs):

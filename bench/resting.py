@@ -11,7 +11,7 @@ from shared import codec, subjects
 from shared.model.domain import Domain
 
 SERVICES = ("scheduler", "routes", "pooler", "builder")
-QUIET_SECONDS = 3.0
+QUIET_SECONDS = 3
 
 
 def domains(count: int) -> Iterator[Raw]:
@@ -22,13 +22,14 @@ def domains(count: int) -> Iterator[Raw]:
 
 
 @asynccontextmanager
-async def resting(log: Iterable[Raw]) -> AsyncIterator[tuple[Stage, Mapping[str, Process]]]:
+async def resting(
+    log: Iterable[Raw], quiet_seconds: float = QUIET_SECONDS
+) -> AsyncIterator[tuple[Stage, Mapping[str, Process]]]:
     """The log is stored, every service leads, has written what it had to, and has heard every node."""
     async with stage() as on:
         await BatchWriter(on.bus).write(log)
-        await fleet(on)
-        services = {name: await on.service(name) for name in SERVICES}
-        await on.quiet(QUIET_SECONDS)
+        _, services = await asyncio.gather(fleet(on), on.services(*SERVICES))
+        await on.quiet(quiet_seconds)
         yield on, services
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import uvloop
 
@@ -21,8 +21,9 @@ from bench.process import Process
 from bench.processes import Stage
 from bench.raw import BatchWriter, Raw, raw
 from bench.reaction import die, victims_of
-from bench.resting import domains, resting
+from bench.resting import QUIET_SECONDS, domains, resting
 from bench.settled import REPLICAS, History, environment_key, settled, spec_of
+from services.scheduler.replace import PROXY_LIVE_SECONDS
 from shared import codec, subjects
 from shared.model.deployment import Deployment
 from shared.model.environment import Environment, Replicas
@@ -69,7 +70,7 @@ class Run:
 def run(options: Options) -> Iterable[Row]:
     nodes, assignments = options.size(10_000, 300), options.size(200_000, 3000)
     count, hosts = options.size(1000, 20), options.size(10_000, 100)
-    full = uvloop.run(_run(settled(nodes, assignments), count, hosts))
+    full = uvloop.run(_run(settled(nodes, assignments), count, hosts, options))
     size = f"{nodes:,} nodes, {assignments:,} assignments, {hosts:,} hosts"
     released = f"{size}; {count:,} environments"
     yield Figure("scale, release of many: until all is done", full.release, "s", released, target="completes", met=True)
@@ -78,7 +79,7 @@ def run(options: Options) -> Iterable[Row]:
     yield Figure("scale, scheduler's CPU for one decision of the release", full.each_decision * 1e6, "µs", released)
     if options.quick:
         return
-    small = uvloop.run(_run(settled(nodes // 10, assignments // 10), count // 10, hosts // 10))
+    small = uvloop.run(_run(settled(nodes // 10, assignments // 10), count // 10, hosts // 10, options))
     yield growth("scale, event → decision seen", full.replaced, small.replaced, size)
     yield growth("scale, one decision of the release", full.each_decision, small.each_decision, released)
 
@@ -93,14 +94,17 @@ def _watched(watched: Watched, size: str) -> Iterator[Row]:
     yield Figure(f"scale, most lag behind the log, of the {slowest}", watched.lag[slowest], "messages", size)
 
 
-async def _run(history: History, count: int, hosts: int) -> Run:
-    async with resting([*history.log, *domains(hosts)]) as (on, services), _watching(services) as watched:
+async def _run(history: History, count: int, hosts: int, options: Options) -> Run:
+    log = [*history.log, *domains(hosts)]
+    async with resting(log, options.size(QUIET_SECONDS, 1)) as (on, services), _watching(services) as watched:
+        begin = monotonic()
         replaced = await _deaths(on, history)
         await on.quiet()
         idle, _ = await _spent(services["scheduler"])
         await asyncio.sleep(IDLE_SECONDS)
         cpu, decisions = await _spent(services["scheduler"])
         idle = (cpu - idle) / IDLE_SECONDS
+        await asyncio.sleep(begin + PROXY_LIVE_SECONDS - monotonic())  # a new leader lets nothing go before that
         release = await _release(on, count)
         cpu_after, decisions_after = await _spent(services["scheduler"])
         await watched.look(services)
