@@ -7,16 +7,30 @@ of an assignment, and most of the memory that it holds. It is looked up among th
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
 from shared import codec, subjects
 from shared.errors import InvalidRecord
-from shared.model.assignment import Assignment, Instance, WorkloadRef
+from shared.model.assignment import Assignment, Instance, InstanceState, WorkloadRef
 from shared.model.environment import Environment, ServiceSpec
 from shared.model.release import DeployRequest, Release
 from shared.model.run import RunSpec
-from shared.runtime.shapes import NUMBER, TEXT, TIME, TIME_OR_NONE, Part, Row, Segment, Shape, Stretch
+from shared.runtime.shapes import (
+    NUMBER,
+    NUMBER_OR_NONE,
+    TEXT,
+    TIME,
+    TIME_OR_NONE,
+    Part,
+    Row,
+    Segment,
+    Shape,
+    Stretch,
+    mapping,
+    one_of,
+)
 from shared.runtime.thin import MOST, known, name_of, share, thin
 from shared.subjects import Key, Kind
 
@@ -95,10 +109,12 @@ def _assignment() -> Shape:
 def _instance() -> Shape:
     return Shape(
         Instance,
-        Row(Instance, assignment_sequence=NUMBER),
-        Segment(Instance, "state", "ports", "exit_code", "message", "members"),
-        Row(Instance, since=TIME, healthy_since=TIME_OR_NONE),
-    )
+        Row(
+            Instance, assignment_sequence=NUMBER, state=one_of(*get_args(InstanceState)), ports=mapping(dict[str, int]),
+            exit_code=NUMBER_OR_NONE, message=TEXT, members=mapping(dict[str, str]), since=TIME,
+            healthy_since=TIME_OR_NONE,
+        ),
+    )  # fmt: skip
 
 
 def _environment() -> Shape:

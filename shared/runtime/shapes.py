@@ -25,7 +25,7 @@ from typing import Any, Protocol, cast
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 
 from shared.model.base import compact
-from shared.runtime.thin import NOTHING_GIVEN, share, thin_inside
+from shared.runtime.thin import NOTHING_GIVEN, held_once, share, thin_inside
 
 MOST_REMEMBERED = 4096
 """So many texts of a piece are remembered; then they are forgotten. What is equal comes close together in the log."""
@@ -52,17 +52,15 @@ class Piece(Protocol):
     def read(self, body: bytes, start: int, end: int, into: Values) -> bool: ...
 
 
-class _Known(dict[bytes | None, Any]):
+class _Known(dict[bytes, Any]):
     """What texts stand for. One that is not known is converted, and remembered."""
 
     def __init__(self, convert: Callable[[bytes], Any]) -> None:
         self._convert = convert
-        self[None] = None  # of an optional field that is not there
 
     def __missing__(self, text: bytes) -> Any:
         if len(self) > MOST_REMEMBERED:
             self.clear()
-            self[None] = None
         found = self[text] = self._convert(text)
         return found
 
@@ -77,6 +75,14 @@ def _time(raw: bytes) -> datetime:
     return datetime.fromisoformat(str(raw, "ascii"))
 
 
+def _time_or_none(raw: bytes | None) -> datetime | None:
+    return None if raw is None else _time(raw)
+
+
+def _number(raw: bytes | None) -> int | None:
+    return None if raw is None else int(raw)
+
+
 class Scalar:
     """How a value is written, and how it is read. An optional one is left out where it is None."""
 
@@ -87,13 +93,24 @@ class Scalar:
 
 
 _TIME = rb'"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?Z)"'
-_times = _Known(_time).__getitem__
 NUMBER = Scalar(rb"(0|[1-9][0-9]{0,17})", int)
 """Not negative."""
-TIME = Scalar(_TIME, _times)
-TIME_OR_NONE = Scalar(_TIME, _times, optional=True)
+NUMBER_OR_NONE = Scalar(rb"(0|-?[1-9][0-9]{0,17})", _number, optional=True)
+TIME = Scalar(_TIME, _time)
+TIME_OR_NONE = Scalar(_TIME, _time_or_none, optional=True)
 TEXT = Scalar(rb'"([^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*)"', _Known(_text).__getitem__)
 """Of any characters."""
+
+
+def one_of(*texts: str) -> Scalar:
+    """One of these texts, of letters alone."""
+    return Scalar(b'"(%b)"' % "|".join(texts).encode(), _Known(_text).__getitem__)
+
+
+def mapping(annotation: Any) -> Scalar:
+    """Texts or numbers by name; with braces among them it is read whole."""
+    validate = TypeAdapter(annotation).validate_json
+    return Scalar(rb"(\{[^{}]*\})", _Known(lambda raw: held_once(validate(raw))).__getitem__)
 
 
 class Row:

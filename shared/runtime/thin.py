@@ -48,7 +48,7 @@ def thin_inside(record: BaseModel) -> None:
     values = record.__dict__
     mappings, nesting = _inside(record.__class__)
     for field in mappings:
-        values[field] = _mapping(values[field])
+        values[field] = held_once(values[field])
     for field in nesting:
         value = values[field]
         if isinstance(value, BaseModel):
@@ -76,7 +76,7 @@ def _shared(record: BaseModel) -> BaseModel:
     return known[type(record)].setdefault(name_of(codec.encode(record)), record)
 
 
-def _mapping(mapping: dict[str, Any]) -> dict[str, Any]:
+def held_once(mapping: dict[str, Any]) -> dict[str, Any]:
     """One for all that are empty, and for all that name the same one number."""
     if not mapping:
         return _NOTHING
