@@ -31,7 +31,7 @@ MOST_REMEMBERED = 4096
 """So many texts of a piece are remembered; then they are forgotten. What is equal comes close together in the log."""
 
 LONGEST_TEXT = 1024
-"""Bytes. Every text of a row may be so long, whatever else is asked of it."""
+"""Bytes. Every text of a row may be so long, whatever else is asked of it; and no longer piece is remembered."""
 
 Values = dict[str, Any]
 
@@ -180,6 +180,8 @@ def _restricted(model: type[BaseModel], fields: tuple[str, ...]) -> type[BaseMod
 
 
 def _remember(known: dict[bytes, Values], text: bytes, values: Values) -> None:
+    if len(text) > LONGEST_TEXT:
+        return
     if len(known) >= MOST_REMEMBERED:
         known.clear()
     known[text] = dict(values)
