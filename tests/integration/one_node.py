@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from services.agent import processes
 from services.agent.config import AgentConfig
 from services.agent.journal import Entry, Journal
@@ -172,3 +174,10 @@ class OneNode:
     def output(self, name: str) -> str:
         path = self.data / "logs" / f"{name}.log"
         return path.read_text() if path.exists() else ""
+
+
+async def has_gone(pid: int) -> None:
+    async def look() -> bool:
+        return not psutil.pid_exists(pid)
+
+    await until(look, f"the end of process {pid}")
