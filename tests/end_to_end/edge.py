@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -83,9 +84,11 @@ async def edge(proxy: str, url: str, directory: Path, activator: str) -> AsyncIt
     port = int(listener.getsockname()[1]) if listener else free_port()
     found = Edge(proxy, port, directory)
     admin = free_port()
-    config, statistics, master = (directory / name for name in ("haproxy.cfg", "stats.sock", "master.sock"))
+    config = directory / "haproxy.cfg"
     http = f"fd/{listener.fileno()}" if listener else f"127.0.0.1:{found.port}"
     where = ("--http", http, "--activator", activator)
+    sockets = tempfile.TemporaryDirectory(prefix="steer-")  # HAProxy takes a path of 97 characters at most
+    statistics, master = (Path(sockets.name) / name for name in ("stats.sock", "master.sock"))
     told = {
         "caddy": ("--admin", f"127.0.0.1:{admin}", "--slots", str(directory / "slots")),
         "haproxy": ("--config", str(config), "--socket", str(statistics), "--master", str(master)),
@@ -94,10 +97,11 @@ async def edge(proxy: str, url: str, directory: Path, activator: str) -> AsyncIt
     assert executable is not None
     python = (sys.executable, "-m")
     async with AsyncExitStack() as stack:
+        stack.enter_context(sockets)
 
         async def start(name: str, *command: str) -> None:
-            sockets = (listener.fileno(),) if listener and name == "caddy" else ()
-            await stack.enter_async_context(process(directory / f"{name}.log", *command, url=url, sockets=sockets))
+            open_ones = (listener.fileno(),) if listener and name == "caddy" else ()
+            await stack.enter_async_context(process(directory / f"{name}.log", *command, url=url, sockets=open_ones))
 
         if listener is not None:
             stack.callback(listener.close)
