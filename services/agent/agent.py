@@ -197,7 +197,8 @@ class Agent:
         wait: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._look.wait()
             self._look.clear()
             wait = self._pass() if self._loaded else None
 

@@ -85,7 +85,8 @@ class Heartbeat:
                     log.debug("a heartbeat was not sent", reason=str(error))
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), self.interval_seconds)
+                async with asyncio.timeout(self.interval_seconds):
+                    await self._changed.wait()
 
     async def follow_fleet(self, bus: Bus) -> None:
         """Take the interval from `steer.fleet`; without such a record the default holds."""

@@ -98,7 +98,8 @@ class Reports(Generic[R]):
     async def flush(self, within_seconds: float) -> bool:
         """Wait until nothing waits any more; whether that was so in time."""
         try:
-            await asyncio.wait_for(self._idle.wait(), within_seconds)
+            async with asyncio.timeout(within_seconds):
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True

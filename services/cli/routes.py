@@ -85,7 +85,8 @@ async def _version(bus: Bus) -> RouteVersion:
     versions = follow_routes(bus)
     async with aclosing(versions):
         try:
-            return await asyncio.wait_for(anext(versions), LOAD_SECONDS)
+            async with asyncio.timeout(LOAD_SECONDS):
+                return await anext(versions)
         except TimeoutError:
             raise TimedOut(f"no complete version of the routes in {LOAD_SECONDS:g} s") from None
 

@@ -124,7 +124,8 @@ class Bus:
         """Close at once. What was not sent is dropped, so that it cannot land later."""
         discard_pending(self.nc)
         with contextlib.suppress(Exception):  # of a handshake that failed, the client waits for an end that has been
-            await asyncio.wait_for(self.nc.close(), CLOSE_SECONDS)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.nc.close()
         await self._on_closed()
 
     async def _on_reconnected(self) -> None:
@@ -180,7 +181,8 @@ async def connect(
     while True:
         bus = Bus(settings, name)
         try:
-            await asyncio.wait_for(_open(bus, reconnect, options), _attempt(deadline))
+            async with asyncio.timeout(_attempt(deadline)):
+                await _open(bus, reconnect, options)
         except (OSError, nats.errors.Error, TimeoutError) as error:
             await bus.close()
             refused = _refusal(bus, error)

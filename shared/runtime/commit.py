@@ -96,7 +96,8 @@ class Committer:
         bus.send(data, len(messages))
         try:
             await bus.nc._flush_pending()
-            answer = await asyncio.wait_for(self._answer, self.timeout)
+            async with asyncio.timeout(self.timeout):
+                answer = await self._answer
         except (TimeoutError, OSError, ConnectionError) as error:
             return Unknown(str(error) or f"no answer in {self.timeout:g} s")
         except asyncio.CancelledError:

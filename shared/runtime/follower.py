@@ -112,7 +112,8 @@ class Follower:
             if remaining is not None and remaining <= 0:
                 return []
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), remaining)
+                async with asyncio.timeout(remaining):
+                    await self._ready.wait()
 
     def poke(self) -> None:
         """Let `next` return at once: something else than the log wants the reader's attention."""
@@ -194,7 +195,8 @@ class Follower:
         silent = 0
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._again.wait(), HEARTBEAT_SECONDS)
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._again.wait()
             # A process that was stopped finds its deadline passed before its socket is read: it takes two looks.
             silent = silent + 1 if self._silent() else 0
             if self._again.is_set() or silent >= 2:

@@ -211,7 +211,8 @@ class Instance:
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.stop.wait()
 
     async def _wake_at_the_end(self) -> None:
         waits = [asyncio.create_task(self.stop.wait()), asyncio.create_task(self.bus.closed.wait())]

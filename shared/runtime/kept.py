@@ -44,7 +44,8 @@ class Kept:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            await asyncio.wait_for(self._process.wait(), within)
+            async with asyncio.timeout(within):
+                await self._process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

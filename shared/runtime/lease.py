@@ -84,7 +84,8 @@ class Lease:
                     self._say(error)
                     pause = self._ttl / RENEWALS / 4
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._look.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._look.wait()
         finally:
             await tasks.end(watch)
 

@@ -39,7 +39,8 @@ class Paced:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), self._at_least_every)
+                async with asyncio.timeout(self._at_least_every):
+                    await self._asked.wait()
             self._asked.clear()
             try:
                 await self._action()

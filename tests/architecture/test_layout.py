@@ -54,6 +54,11 @@ def texts(tree: ast.Module) -> Iterator[ast.Constant]:
             yield node
 
 
+def test_no_wait_forgets_that_it_was_canceled() -> None:
+    """`asyncio.wait_for` of Python 3.11 does, where what it waits for comes in the same moment; `asyncio.timeout` not."""
+    assert not [named(path) for path in modules() if "asyncio.wait_for(" in path.read_text()]
+
+
 @pytest.mark.parametrize("service", DECIDERS)
 @pytest.mark.parametrize("file", ["__init__.py", "__main__.py", "service.py", "state.py", "decide.py"])
 def test_a_service_that_decides_has_its_files(service: str, file: str) -> None:

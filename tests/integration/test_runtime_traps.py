@@ -201,6 +201,23 @@ async def test_a_reader_with_much_to_read_lets_others_come_to_their_turn(bus: Bu
     assert len(turns) > 1
 
 
+async def test_a_reader_that_is_canceled_in_the_moment_in_which_something_comes_ends(bus: Bus) -> None:
+    follower = Follower(bus, [f"{NODE_CONTROL.prefix}.>"])
+    await follower.start()
+    try:
+        while not follower.caught_up:
+            await follower.next(60)
+        reading = asyncio.create_task(follower.next(60))
+        for _ in range(3):  # until it waits
+            await asyncio.sleep(0)
+        follower.poke()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    finally:
+        await follower.stop()
+
+
 async def test_trap_5_nothing_to_read_is_an_empty_batch_and_no_error(bus: Bus) -> None:
     follower = Follower(bus, [NODE_CONTROL.subject_filter])
     await follower.start()

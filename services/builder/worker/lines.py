@@ -52,7 +52,8 @@ class Lines:
     async def flush(self, within: float) -> bool:
         """Whether everything was stored in time."""
         try:
-            await asyncio.wait_for(self._empty.wait(), within)
+            async with asyncio.timeout(within):
+                await self._empty.wait()
         except TimeoutError:
             return False
         return True

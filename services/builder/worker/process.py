@@ -61,7 +61,8 @@ class BuildProcess:
             code = await self._process.wait()
             self._signal(signal.SIGKILL)  # what it left behind
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(reading), LINGER_SECONDS)
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await asyncio.shield(reading)
         finally:
             for task in (reading, ending):
                 task.cancel()

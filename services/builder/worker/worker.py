@@ -274,7 +274,8 @@ class Worker:
                 log.debug("a heartbeat was not sent", reason=str(error))
             self._beat.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._beat.wait(), self.heartbeat_seconds)
+                async with asyncio.timeout(self.heartbeat_seconds):
+                    await self._beat.wait()
 
 
 async def insist(bus: Bus, work: Callable[[], Awaitable[T]]) -> T:

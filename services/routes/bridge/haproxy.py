@@ -88,7 +88,8 @@ class HAProxy:
             *(self.program, "-c", "-f", str(file)), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
         )
         try:
-            said, _ = await asyncio.wait_for(checking.communicate(), CHECK_SECONDS)
+            async with asyncio.timeout(CHECK_SECONDS):
+                said, _ = await checking.communicate()
         except TimeoutError:
             checking.kill()
             await checking.wait()
