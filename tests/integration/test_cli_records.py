@@ -293,8 +293,11 @@ async def test_a_rollback_asks_for_the_release_before(steer: Steer, bus: Bus) ->
 
 async def test_watch_prints_each_change_as_a_line(server: EmbeddedServer, bus: Bus) -> None:
     import os
+    import signal
     import sys
 
+    # Who is started in the background of a shell is told to ignore it, and tells those whom it starts.
+    before_here = signal.signal(signal.SIGINT, signal.default_int_handler)
     await records.put(bus, subjects.NODE, ("before",), Node())
     watching = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "services.cli", "watch", "node", "-o", "json"),
@@ -314,6 +317,7 @@ async def test_watch_prints_each_change_as_a_line(server: EmbeddedServer, bus: B
         watching.send_signal(2)
         assert await asyncio.wait_for(watching.wait(), 60) == Exit.INTERRUPTED
     finally:
+        signal.signal(signal.SIGINT, before_here)
         if watching.returncode is None:
             watching.kill()
             await watching.wait()
