@@ -38,7 +38,7 @@ async def test_batches_are_gathered_in_memory_and_what_is_committed_survives_a_c
     half = {"Nats-Batch-Id": "half", "Nats-Batch-Sequence": "1"}
     await bus.publish("steer.node.n9", b"{}", half)
     await bus.nc.flush()
-    assert list(staging.iterdir()), "a batch that is not whole lies there"
+    await eventually(lambda: list(staging.iterdir()))  # what is not whole lies there
     server.kill()
     server.start(store, server.port)
     assert not staging.exists()
